@@ -1,5 +1,6 @@
 //! Injects file system faults. `LD_PRELOAD` puts these functions in front of libc's. Environment
-//! variables select one call, which then fails, does only half of its work, or kills the process.
+//! variables select one call, which then fails, does only half of its work, hangs, or kills the
+//! process.
 //! Every call is recorded, so that `crates/soak` can compute what a power cut would have left on
 //! the disk.
 //!
@@ -7,7 +8,7 @@
 //! |---|---|
 //! | `FITGPT_FAULTS_ROOT` | only paths under this folder count; without it nothing happens |
 //! | `FITGPT_FAULTS_AT` | the call that gets the fault, counted from 1 |
-//! | `FITGPT_FAULTS_DO` | `kill`, `short`, or an `errno` |
+//! | `FITGPT_FAULTS_DO` | `kill`, `short`, `hang`, or an `errno` |
 //! | `FITGPT_FAULTS_OF` | which calls count: `changes` (the default), `writes` or `reads` |
 //! | `FITGPT_FAULTS_RECORD` | the file that records each change, and each read that counts |
 //! | `FITGPT_FAULTS_FIRED` | the file to which one byte is written when the fault happens |
@@ -45,8 +46,8 @@ fn named(kind: u8, paths: [Option<Vec<u8>>; 2], call: impl FnOnce() -> c_int) ->
 
 /// Runs a call on an open file; files outside the root are not counted.
 fn on_file(fd: c_int, kind: u8, length: u64, call: impl FnOnce() -> c_int) -> c_int {
-    let _one_at_a_time = state::lock();
     let Some(file) = state::file(fd) else { return call() };
+    let _one_at_a_time = state::lock();
     if let Verdict::Fail(error) = judge(Kind::Change) {
         record::failed();
         return real::fail(error) as c_int;
@@ -85,8 +86,8 @@ fn written(
     at: Option<off_t>,
     call: impl FnOnce(size_t) -> ssize_t,
 ) -> ssize_t {
-    let _one_at_a_time = state::lock();
     let Some(file) = state::file(fd) else { return call(count) };
+    let _one_at_a_time = state::lock();
     let asked = count;
     let count = match judge(Kind::Write) {
         Verdict::Fail(error) => {

@@ -5,6 +5,7 @@ use std::ffi::{CStr, CString};
 use std::os::unix::ffi::OsStringExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
 /// What happens to a call.
 pub enum Verdict {
@@ -30,6 +31,7 @@ pub enum Kind {
 enum Fault {
     Kill,
     Short,
+    Hang,
     Error(c_int),
 }
 
@@ -74,6 +76,7 @@ fn read() -> Option<Settings> {
     let fault = match std::env::var("FITGPT_FAULTS_DO").ok()?.as_str() {
         "kill" => Fault::Kill,
         "short" => Fault::Short,
+        "hang" => Fault::Hang,
         error => Fault::Error(error.parse().ok()?),
     };
     let of = match std::env::var("FITGPT_FAULTS_OF").as_deref() {
@@ -95,9 +98,9 @@ pub fn lock() -> MutexGuard<'static, ()> {
     CALLS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Counts a call and decides what happens to it. Errors and kills are reported as fired here. A
-/// short read or write is reported by the call itself, because only its result shows whether it was
-/// really shortened.
+/// Counts a call and decides what happens to it. Errors, kills and hangs are reported as fired
+/// here. A short read or write is reported by the call itself, because only its result shows
+/// whether it was really shortened.
 pub fn judge(kind: Kind) -> Verdict {
     let counts = |settings: &&Settings| {
         settings.of == kind || (settings.of == Kind::Change && kind == Kind::Write)
@@ -114,6 +117,13 @@ pub fn judge(kind: Kind) -> Verdict {
             Verdict::Pass
         }
         Fault::Short => Verdict::Short,
+        // The caller holds the lock: later calls under the root hang too, as on a dead disk.
+        Fault::Hang => {
+            fired();
+            loop {
+                std::thread::sleep(Duration::from_secs(3600));
+            }
+        }
         Fault::Error(error) => {
             fired();
             Verdict::Fail(error)

@@ -10,10 +10,12 @@ use ranks::{Watch, WatchOptions};
 use spec::{Connection, RunSpec, Settings, SpecError, Value};
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
 use train::TrainError;
+use train::run::Others;
 use train::setup::Setup;
 
 /// The exit code of a rank that ends because another one is gone.
@@ -209,6 +211,7 @@ impl Started {
             id.clone_from(&found.payload);
         }
         let watch = Watch::start(found, WatchOptions::of(self.launch.patience), |failure| {
+            leave_in_any_case();
             yield_to_own_failure();
             screen::error_of_all(&failure.to_string());
             mpi::leave(GONE)
@@ -257,6 +260,17 @@ static FAILING: AtomicBool = AtomicBool::new(false);
 /// This rank has failed: what it says about it counts, not that another one failed likewise.
 pub fn failing() {
     FAILING.store(true, Ordering::Relaxed);
+}
+
+/// Ends the process even if its last line cannot be written: a main thread that is stuck may hold
+/// the console. Without a thread for it, the line is all that may fail.
+fn leave_in_any_case() {
+    const LAST: Duration = Duration::from_secs(15);
+    let leave = || {
+        std::thread::sleep(LAST);
+        mpi::leave(GONE)
+    };
+    let _ = std::thread::Builder::new().name("fitgpt-leave".to_owned()).spawn(leave);
 }
 
 /// Gives this rank a moment to fail for the same reason as the other one, such as a loss that is
@@ -319,7 +333,7 @@ impl Fellows {
     /// MPI, for the backend; none if NCCL connects the ranks.
     pub fn exchange(&mut self) -> Option<Box<dyn Exchange>> {
         match std::mem::replace(&mut self.connection, Link::Given) {
-            Link::Mpi(world) => Some(world),
+            Link::Mpi(world) => Some(Box::new(Counted { world, steps: self.steps() })),
             other => {
                 self.connection = other;
                 None
@@ -327,9 +341,14 @@ impl Fellows {
         }
     }
 
-    /// Says at which iteration this rank is.
-    pub fn progress(&self, iteration: u64) {
-        self.watch.progress(iteration);
+    /// The count of this rank's steps, which tells the others that it does not hang.
+    pub fn steps(&self) -> Arc<AtomicU64> {
+        self.watch.steps()
+    }
+
+    /// This rank begins something that the others do too.
+    pub fn step(&self) {
+        self.steps().fetch_add(1, Ordering::Relaxed);
     }
 
     /// Leaves the others when the run has ended.
@@ -356,6 +375,57 @@ impl Fellows {
                 mpi::leave(i32::from(error.exit_code()))
             }
         }
+    }
+}
+
+impl Others for Fellows {
+    fn progress(&self, iteration: u64) {
+        self.watch.progress(iteration);
+    }
+
+    fn allow(&self, time: Duration) {
+        self.watch.allow(time);
+    }
+}
+
+/// MPI that counts what this rank asks of it, so that whoever does not come to an exchange is
+/// behind those that wait in it.
+struct Counted {
+    world: Box<mpi::World>,
+    steps: Arc<AtomicU64>,
+}
+
+impl Counted {
+    fn world(&mut self) -> &mut mpi::World {
+        self.steps.fetch_add(1, Ordering::Relaxed);
+        &mut self.world
+    }
+}
+
+impl Exchange for Counted {
+    fn rank(&self) -> usize {
+        self.world.rank()
+    }
+
+    fn ranks(&self) -> usize {
+        self.world.ranks()
+    }
+
+    fn all_to_all(
+        &mut self,
+        send: &[u8],
+        pieces: &[usize],
+        received: &mut [u8],
+    ) -> Result<(), BackendError> {
+        self.world().all_to_all(send, pieces, received)
+    }
+
+    fn all_gather(&mut self, buffer: &mut [u8], pieces: &[usize]) -> Result<(), BackendError> {
+        self.world().all_gather(buffer, pieces)
+    }
+
+    fn broadcast(&mut self, root: usize, buffer: &mut [u8]) -> Result<(), BackendError> {
+        self.world().broadcast(root, buffer)
     }
 }
 

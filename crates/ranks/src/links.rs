@@ -9,7 +9,7 @@ use std::sync::mpsc::SyncSender;
 use std::time::Duration;
 
 /// The bytes before a message's text.
-const HEADER: usize = 16;
+const HEADER: usize = 24;
 
 /// The longest text of a message.
 pub const LONGEST_TEXT: usize = 2000;
@@ -22,6 +22,15 @@ const STACK: usize = 128 << 10;
 
 /// An iteration that is not known: the run has not begun.
 pub const NO_PROGRESS: u64 = u64::MAX;
+
+/// How far a rank is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The iteration, or [`NO_PROGRESS`].
+    pub iteration: u64,
+    /// Steps that it has begun.
+    pub steps: u64,
+}
 
 /// What a message is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,8 +60,8 @@ pub struct Message<'a> {
     pub kind: Kind,
     /// Whom it is about.
     pub rank: u32,
-    /// The iteration.
-    pub progress: u64,
+    /// Where the sender is.
+    pub at: Place,
     /// The text; not a valid one if the bytes are not.
     pub text: &'a str,
 }
@@ -66,8 +75,8 @@ pub enum Heard {
         kind: Kind,
         /// Whom it is about.
         rank: usize,
-        /// The iteration.
-        progress: u64,
+        /// Where the sender is.
+        at: Place,
         /// Its text; a heartbeat has none.
         text: String,
     },
@@ -108,13 +117,14 @@ impl Link {
     }
 
     /// Sends a message. A broken connection is found by reading.
-    pub fn send(&mut self, kind: Kind, rank: usize, progress: u64, text: &str) {
+    pub fn send(&mut self, kind: Kind, rank: usize, at: Place, text: &str) {
         let text = cut(text);
         let mut bytes = [0; HEADER + LONGEST_TEXT];
         bytes[0] = kind as u8;
         bytes[2..4].copy_from_slice(&(text.len() as u16).to_le_bytes());
         bytes[4..8].copy_from_slice(&(rank as u32).to_le_bytes());
-        bytes[8..HEADER].copy_from_slice(&progress.to_le_bytes());
+        bytes[8..16].copy_from_slice(&at.iteration.to_le_bytes());
+        bytes[16..HEADER].copy_from_slice(&at.steps.to_le_bytes());
         let end = HEADER + text.len();
         bytes[HEADER..end].copy_from_slice(text.as_bytes());
         // A message that was sent in part cannot be followed by another.
@@ -148,9 +158,9 @@ fn listen(mut from: TcpStream, mut tell: impl FnMut(Heard) -> bool) -> Heard {
         loop {
             match parse(&inbox[at..filled]) {
                 Ok(Some((message, length))) => {
-                    let Message { kind, rank, progress, text } = message;
+                    let Message { kind, rank, at: place, text } = message;
                     let (rank, text) = (rank as usize, text.to_owned());
-                    if !tell(Heard::Message { kind, rank, progress, text }) {
+                    if !tell(Heard::Message { kind, rank, at: place, text }) {
                         return Heard::Closed(String::new());
                     }
                     at += length;
@@ -165,8 +175,9 @@ fn listen(mut from: TcpStream, mut tell: impl FnMut(Heard) -> bool) -> Heard {
 }
 
 fn parse(bytes: &[u8]) -> Result<Option<(Message<'_>, usize)>, String> {
+    let Some(&first) = bytes.first() else { return Ok(None) };
+    let kind = Kind::of(first).ok_or("what it sent makes no sense")?;
     let Some((header, rest)) = bytes.split_first_chunk::<HEADER>() else { return Ok(None) };
-    let kind = Kind::of(header[0]).ok_or("what it sent makes no sense")?;
     let length = usize::from(u16::from_le_bytes([header[2], header[3]]));
     if length > LONGEST_TEXT {
         return Err(format!("it sent a text of {length} bytes"));
@@ -174,8 +185,11 @@ fn parse(bytes: &[u8]) -> Result<Option<(Message<'_>, usize)>, String> {
     let Some(text) = rest.get(..length) else { return Ok(None) };
     let text = std::str::from_utf8(text).unwrap_or("(no text)");
     let rank = u32::from_le_bytes([header[4], header[5], header[6], header[7]]);
-    let progress = header[8..].try_into().map_or(NO_PROGRESS, u64::from_le_bytes);
-    Ok(Some((Message { kind, rank, progress, text }, HEADER + length)))
+    let [iteration, steps] = [8, 16].map(|from| {
+        let bytes = header.get(from..from + 8).and_then(|bytes| bytes.try_into().ok());
+        bytes.map_or(NO_PROGRESS, u64::from_le_bytes)
+    });
+    Ok(Some((Message { kind, rank, at: Place { iteration, steps }, text }, HEADER + length)))
 }
 
 fn cut(text: &str) -> &str {
@@ -202,18 +216,22 @@ mod tests {
         (one, Link::new(other, 1, sender).unwrap(), receiver)
     }
 
-    fn message(kind: Kind, rank: usize, progress: u64, text: &str) -> Heard {
-        Heard::Message { kind, rank, progress, text: text.to_owned() }
+    fn at(iteration: u64) -> Place {
+        Place { iteration, steps: iteration.wrapping_mul(7) }
+    }
+
+    fn message(kind: Kind, rank: usize, iteration: u64, text: &str) -> Heard {
+        Heard::Message { kind, rank, at: at(iteration), text: text.to_owned() }
     }
 
     #[test]
     fn messages_arrive_in_order_and_whole() {
         let (mut one, _other, events) = pair();
         let (long, cut) = ("ü".repeat(LONGEST_TEXT), "ü".repeat(LONGEST_TEXT / 2));
-        one.send(Kind::Beat, 3, 17, "");
-        one.send(Kind::Failed, 4000, NO_PROGRESS, &long);
-        one.send(Kind::Failed, 4000, NO_PROGRESS, &long);
-        one.send(Kind::Finished, 3, 18, "x");
+        one.send(Kind::Beat, 3, at(17), "");
+        one.send(Kind::Failed, 4000, at(NO_PROGRESS), &long);
+        one.send(Kind::Failed, 4000, at(NO_PROGRESS), &long);
+        one.send(Kind::Finished, 3, at(18), "x");
         assert_eq!(events.recv().unwrap(), (1, message(Kind::Beat, 3, 17, "")));
         for _ in 0..2 {
             let want = message(Kind::Failed, 4000, NO_PROGRESS, &cut);
@@ -234,7 +252,7 @@ mod tests {
         let mut link = Link::new(stream, 0, sync_channel(8).0).unwrap();
         let (text, started) = ("x".repeat(LONGEST_TEXT), Instant::now());
         for _ in 0..100_000 {
-            link.send(Kind::Failed, 1, 1, &text);
+            link.send(Kind::Failed, 1, at(1), &text);
         }
         assert!(link.is_deaf);
         assert!(started.elapsed() < 10 * DEAF, "{:?}", started.elapsed());

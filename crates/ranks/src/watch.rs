@@ -1,10 +1,13 @@
 //! The watch on all ranks of a run. Every rank has a thread that sends a heartbeat each second;
 //! rank 0 is in the middle. A rank whose connection breaks, or that is silent for too long, is
 //! reported to all others, and on each of them a callback runs once. It runs on the watch's own
-//! thread, so that it can end a process whose main thread is stuck in a call of MPI or NCCL.
+//! thread, so that it can end a process whose main thread is stuck in a call of MPI or NCCL. A
+//! rank whose main thread is stuck elsewhere still sends heartbeats; they say how many steps it has
+//! made, and rank 0 sees that it makes no more.
 
-use crate::links::{Event, Heard, Kind, Link, NO_PROGRESS};
+use crate::links::{Event, Heard, Kind, Link, NO_PROGRESS, Place};
 use crate::meeting::{Met, Peer};
+use crate::standing::{FINISHED, Held, PATIENCE, Standings};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -31,13 +34,17 @@ pub struct WatchOptions {
     pub interval: Duration,
     /// The silence after which a rank is given up.
     pub silence: Duration,
+    /// How long all others may wait for a rank that makes no step, at least: if such waits were
+    /// long and ended well, ten times the longest.
+    pub standstill: Duration,
 }
 
 impl WatchOptions {
     /// A watch that is so patient. Heartbeats come at least each second.
     pub fn of(patience: Duration) -> WatchOptions {
         let interval = (patience / 4).min(Duration::from_secs(1));
-        WatchOptions { interval, silence: patience }
+        let standstill = patience.saturating_mul(PATIENCE);
+        WatchOptions { interval, silence: patience, standstill }
     }
 }
 
@@ -80,6 +87,9 @@ pub enum Farewell {
 /// What the owner and the thread of a watch have in common.
 struct Shared {
     progress: AtomicU64,
+    steps: Arc<AtomicU64>,
+    /// Nanoseconds that this rank may still use for what the others do not do.
+    allowed: AtomicU64,
     state: Mutex<State>,
 }
 
@@ -93,6 +103,26 @@ impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// Where this rank is.
+    fn place(&self) -> Place {
+        let [iteration, steps] =
+            [&self.progress, &*self.steps].map(|count| count.load(Ordering::Relaxed));
+        Place { iteration, steps }
+    }
+
+    /// Takes time from what is allowed; the result is how much of it was.
+    fn excuse(&self, time: Duration) -> Duration {
+        let time = nanoseconds(time);
+        let rest = |allowed: u64| Some(allowed.saturating_sub(time));
+        let (set, read) = (Ordering::Relaxed, Ordering::Relaxed);
+        let (Ok(allowed) | Err(allowed)) = self.allowed.fetch_update(set, read, rest);
+        Duration::from_nanos(allowed.min(time))
+    }
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// The watch of this rank. Dropped without a [`Watch::goodbye`], it tells the others that this rank
@@ -111,7 +141,8 @@ impl fmt::Debug for Watch {
 }
 
 impl Watch {
-    /// Starts it. `on_failure` runs at most once, on the watch's thread, when another rank is gone.
+    /// Starts it. `on_failure` runs at most once, on the watch's thread, when another rank is gone
+    /// or any rank, this one included, holds up all others.
     ///
     /// # Errors
     /// The system has no thread, or the connections are broken already.
@@ -120,8 +151,12 @@ impl Watch {
         options: WatchOptions,
         on_failure: impl FnOnce(&Failure) + Send + 'static,
     ) -> std::io::Result<Watch> {
-        let progress = AtomicU64::new(NO_PROGRESS);
-        let shared = Arc::new(Shared { progress, state: Mutex::default() });
+        let shared = Arc::new(Shared {
+            progress: AtomicU64::new(NO_PROGRESS),
+            steps: Arc::default(),
+            allowed: AtomicU64::new(0),
+            state: Mutex::default(),
+        });
         let (events, heard) = sync_channel(WAITING);
         let mut round = Round::new(met, options, Arc::clone(&shared), &events, heard)?;
         let run = move || {
@@ -137,6 +172,18 @@ impl Watch {
     /// Says at which iteration this rank is. Costs nothing; the next heartbeat carries it.
     pub fn progress(&self, iteration: u64) {
         self.shared.progress.store(iteration, Ordering::Relaxed);
+    }
+
+    /// The count of steps, to be increased whenever this rank begins one. All ranks must count the
+    /// same steps in the same order, and some between any two waits for each other.
+    pub fn steps(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.shared.steps)
+    }
+
+    /// On rank 0: what follows is not done by the others and may take so long, such as a save. It
+    /// replaces what was allowed before.
+    pub fn allow(&self, time: Duration) {
+        self.shared.allowed.store(nanoseconds(time), Ordering::Relaxed);
     }
 
     /// The rank that is gone, if one is.
@@ -179,7 +226,7 @@ struct Watched {
     host: String,
     link: Link,
     silent: Duration,
-    progress: u64,
+    at: Place,
     /// It said goodbye, and may close its connection.
     finished: bool,
     closed: bool,
@@ -189,8 +236,9 @@ impl Watched {
     fn new(peer: Peer, index: usize, events: &SyncSender<Event>) -> std::io::Result<Watched> {
         let link = Link::new(peer.stream, index, events.clone())?;
         let (rank, host) = (peer.rank, crate::facts::shown(&peer.host));
-        let (silent, progress) = (Duration::ZERO, NO_PROGRESS);
-        Ok(Watched { rank, host, link, silent, progress, finished: false, closed: false })
+        let at = Place { iteration: NO_PROGRESS, steps: 0 };
+        let silent = Duration::ZERO;
+        Ok(Watched { rank, host, link, silent, at, finished: false, closed: false })
     }
 
     fn failure(&self, reason: String) -> Failure {
@@ -200,13 +248,13 @@ impl Watched {
     /// Takes in what was heard of it. The result is what must end the run.
     fn hear(&mut self, heard: Heard) -> Option<(Cause, Failure)> {
         self.silent = Duration::ZERO;
-        let (kind, about, progress, text) = match heard {
-            Heard::Message { kind, rank, progress, text } => (kind, rank, progress, text),
+        let (kind, about, at, text) = match heard {
+            Heard::Message { kind, rank, at, text } => (kind, rank, at, text),
             Heard::Closed(said) => {
                 self.closed = true;
                 // Whoever said goodbye waits for this.
                 self.link.end();
-                let died = || self.failure(format!("died {} ({said})", iteration(self.progress)));
+                let died = || self.failure(format!("died {} ({said})", iteration(self.at)));
                 return (!self.finished).then(|| (Cause::Certain, died()));
             }
             Heard::Nonsense(said) => {
@@ -215,11 +263,11 @@ impl Watched {
             }
         };
         match kind {
-            Kind::Beat => self.progress = progress,
+            Kind::Beat => self.at = at,
             Kind::Finished => self.finished = true,
             Kind::Failed => {
                 self.finished = true;
-                let reason = format!("failed {}: {}", iteration(progress), line(&text));
+                let reason = format!("failed {}: {}", iteration(at), line(&text));
                 return Some((Cause::Reported, self.failure(reason)));
             }
             Kind::Gone => {
@@ -237,8 +285,8 @@ fn line(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
-fn iteration(progress: u64) -> String {
-    match progress {
+fn iteration(at: Place) -> String {
+    match at.iteration {
         NO_PROGRESS => "before the first iteration".to_owned(),
         iteration => format!("at iteration {iteration}"),
     }
@@ -252,6 +300,7 @@ struct Round {
     heard: Receiver<Event>,
     options: WatchOptions,
     tick: Duration,
+    standings: Standings,
     shared: Arc<Shared>,
 }
 
@@ -265,10 +314,12 @@ impl Round {
     ) -> std::io::Result<Round> {
         let others = met.peers.into_iter().enumerate();
         let others = others.map(|(index, peer)| Watched::new(peer, index, events));
-        let others = others.collect::<std::io::Result<_>>()?;
+        let others = others.collect::<std::io::Result<Vec<_>>>()?;
+        let standings = Standings::new(others.len() + 1, options.standstill);
         let (shortest, longest) = (Duration::from_millis(2), Duration::from_millis(250));
         let tick = (options.interval / 4).clamp(shortest, longest);
-        Ok(Round { rank: met.rank, host: met.host, others, heard, options, tick, shared })
+        let (rank, host) = (met.rank, crate::facts::shown(&met.host));
+        Ok(Round { rank, host, others, heard, options, tick, standings, shared })
     }
 
     /// Keeps the watch until this rank leaves or another one is gone.
@@ -281,7 +332,7 @@ impl Round {
             since_beat += awake;
             if since_beat >= self.options.interval {
                 since_beat = Duration::ZERO;
-                self.beat();
+                self.say(Kind::Beat);
             }
             if let Some(found) = self.look(awake, self.tick) {
                 let failure = self.cause_of(found);
@@ -312,9 +363,44 @@ impl Round {
                         return self.unfinished().map(|failure| self.spread(failure));
                     }
                 }
+                None if self.rank == 0 => {
+                    if let Some(failure) = self.judge(awake) {
+                        return Some(self.spread(failure));
+                    }
+                }
                 None => {}
             }
         }
+    }
+
+    /// Rank 0 compares how far all are. The result is the rank that holds up the others.
+    fn judge(&mut self, awake: Duration) -> Option<Failure> {
+        self.standings.note(0, self.shared.place().steps);
+        for other in &self.others {
+            let steps = if other.finished { FINISHED } else { other.at.steps };
+            self.standings.note(other.rank, steps);
+        }
+        self.standings.pass(awake, self.shared.excuse(awake));
+        self.standings.held().map(|held| self.stuck(held))
+    }
+
+    fn stuck(&self, Held { rank, stood }: Held) -> Failure {
+        let other = self.others.iter().find(|other| other.rank == rank);
+        let (host, at) = match other {
+            Some(other) => (&other.host, other.at),
+            None => (&self.host, self.shared.place()),
+        };
+        let (at, seconds) = (iteration(at), stood.as_secs());
+        let beside: Vec<String> =
+            self.standings.beside(rank).iter().map(|rank| format!("rank {rank}")).collect();
+        let reason = match &beside[..] {
+            [] => format!("has not moved for {seconds} s {at}, and the others wait for it"),
+            beside => format!(
+                "has not moved for {seconds} s {at}, nor has {}, and the others wait for them",
+                beside.join(", ")
+            ),
+        };
+        Failure { rank, host: host.clone(), reason }
     }
 
     /// The time since the last look, as far as this process ran: if it was stopped and goes on,
@@ -324,13 +410,6 @@ impl Round {
         let passed = now.saturating_duration_since(*looked);
         *looked = now;
         passed.min(self.options.interval.max(2 * self.tick))
-    }
-
-    fn beat(&mut self) {
-        let progress = self.shared.progress.load(Ordering::Relaxed);
-        for other in self.others.iter_mut().filter(|other| !other.closed) {
-            other.link.send(Kind::Beat, self.rank, progress, "");
-        }
     }
 
     /// Takes in what was heard, after waiting for the first of it. What is certain comes before
@@ -352,7 +431,7 @@ impl Round {
         let silent = |other: &&Watched| !other.finished && !other.closed && other.silent >= limit;
         found.or_else(|| {
             let other = self.others.iter().find(silent)?;
-            let (at, seconds) = (iteration(other.progress), limit.as_secs_f64());
+            let (at, seconds) = (iteration(other.at), limit.as_secs_f64());
             let reason = format!("has been silent for {seconds} s, last seen {at}");
             Some((Cause::Certain, other.failure(reason)))
         })
@@ -379,7 +458,7 @@ impl Round {
 
     fn unfinished(&self) -> Option<Failure> {
         let other = self.others.iter().find(|other| !other.finished)?;
-        let (at, seconds) = (iteration(other.progress), self.options.silence.as_secs_f64());
+        let (at, seconds) = (iteration(other.at), self.options.silence.as_secs_f64());
         Some(other.failure(format!("did not end within {seconds} s of rank 0, last seen {at}")))
     }
 
@@ -388,9 +467,10 @@ impl Round {
         if self.rank != 0 {
             return failure;
         }
-        let own = self.shared.progress.load(Ordering::Relaxed);
-        let others = self.others.iter().filter(|other| other.rank != failure.rank);
-        let all = others.map(|other| other.progress).chain([own]).filter(|&at| at != NO_PROGRESS);
+        let others = self.others.iter().map(|other| (other.rank, other.at));
+        let all = others.chain([(0, self.shared.place())]);
+        let all = all.filter(|(rank, _)| *rank != failure.rank).map(|(_, at)| at.iteration);
+        let all = all.filter(|&iteration| iteration != NO_PROGRESS);
         if let (Some(first), Some(last)) = (all.clone().min(), all.max()) {
             let at = if first == last { format!("{first}") } else { format!("{first} to {last}") };
             failure.reason.push_str(&format!("; the others were at iteration {at}"));
@@ -409,7 +489,7 @@ impl Round {
         if let Some(failure) = self.look_longer() {
             return Some(self.spread(failure));
         }
-        let at = iteration(self.shared.progress.load(Ordering::Relaxed));
+        let at = iteration(self.shared.place());
         let text = format!("{}\nfailed {at}: {}", self.host, line(why));
         self.tell(Kind::Gone, 0, &text);
         None
@@ -417,9 +497,9 @@ impl Round {
 
     /// Tells all others something about this rank, and stays.
     fn say(&mut self, kind: Kind) {
-        let progress = self.shared.progress.load(Ordering::Relaxed);
+        let at = self.shared.place();
         for other in self.others.iter_mut().filter(|other| !other.closed) {
-            other.link.send(kind, self.rank, progress, "");
+            other.link.send(kind, self.rank, at, "");
         }
     }
 
@@ -444,11 +524,11 @@ impl Round {
 
     /// Sends a last message to all that are still there.
     fn tell(&mut self, kind: Kind, about: usize, text: &str) {
-        let progress = self.shared.progress.load(Ordering::Relaxed);
+        let at = self.shared.place();
         let mut there: Vec<&mut Watched> =
             self.others.iter_mut().filter(|other| !other.closed).collect();
         for other in &mut there {
-            other.link.send(kind, about, progress, text);
+            other.link.send(kind, about, at, text);
         }
         // Whoever failed still waits for an answer on this connection.
         if kind != Kind::Failed {

@@ -110,7 +110,7 @@ pub const SECTIONS: [Section; 5] = [
     },
     Section {
         name: "ranks",
-        about: "ranks killed, stopped, cut off or unlike the others, then resumed to the end",
+        about: "ranks killed, stopped, stuck, cut off or unlike the others, then resumed",
         share: 0.1,
         workers: 2,
         limit: Duration::from_secs(300),

@@ -9,6 +9,8 @@ use model::{Dims, LossSegment, Program, slice_segment};
 use plan::ops::{Op, Scaling};
 use plan::{Backend, BackendError, Bytes, LateRead, Plan, StepInputs, StepState, TensorId};
 use search::HostBytes;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Where PyTorch's GradScaler starts. Without loss scaling, the scale is 1.
 const FIRST_LOSS_SCALE: f32 = 65536.0;
@@ -22,6 +24,8 @@ pub struct Engine {
     losses: Vec<f32>,
     /// The outer step, if ranks train alone in between.
     outer: Option<Outer>,
+    /// Steps through the run, for other ranks: all ranks count the same ones.
+    steps: Arc<AtomicU64>,
 }
 
 /// What an iteration or an evaluation batch leaves behind, on its way to the host. Reused.
@@ -92,7 +96,7 @@ impl Engine {
     /// Takes a loaded backend and its program.
     pub fn new(backend: Box<dyn Backend>, program: Program, dims: Dims) -> Engine {
         let (bytes, losses) = (Vec::new(), Vec::new());
-        Engine { backend, program, dims, bytes, losses, outer: None }
+        Engine { backend, program, dims, bytes, losses, outer: None, steps: Arc::default() }
     }
 
     /// The model's sizes.
@@ -118,6 +122,26 @@ impl Engine {
     /// The backend, and the program that runs on it.
     pub fn parts(&mut self) -> (&mut dyn Backend, &Program) {
         (&mut *self.backend, &self.program)
+    }
+
+    /// Counts its steps here from now on. Whoever watches the ranks compares their counts.
+    pub fn count_steps(&mut self, steps: Arc<AtomicU64>) {
+        self.steps = steps;
+    }
+
+    /// This rank begins something that the others do too.
+    pub(crate) fn step(&self) {
+        self.steps.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// An iteration begins. From here ranks count alike, whatever they counted before.
+    pub(crate) fn step_to(&self, iteration: u64) {
+        self.steps.store(iteration.saturating_add(1) << 32, Ordering::Relaxed);
+    }
+
+    /// Other ranks evaluate sequences, and this one has none.
+    pub(crate) fn skip_eval_rows(&self) {
+        self.steps.fetch_add(self.program.eval_slices.len() as u64, Ordering::Relaxed);
     }
 
     /// Ranks train alone from now on, and average every so often. Call it when the weights are
@@ -153,12 +177,13 @@ impl Engine {
         if !self.outer.as_ref().is_some_and(|outer| outer.is_due(iteration)) {
             return Ok(false);
         }
-        self.with_outer(Outer::average)?;
+        self.average_now()?;
         Ok(true)
     }
 
     /// Averages with the other ranks, due or not.
     pub fn average_now(&mut self) -> Result<(), TrainError> {
+        self.step();
         self.with_outer(Outer::average).map(|_| ())
     }
 
@@ -246,7 +271,7 @@ impl Engine {
         step: &StepInputs,
         keep_going: &mut dyn FnMut(f64) -> bool,
     ) -> Result<bool, TrainError> {
-        let Engine { backend, program, bytes, .. } = self;
+        let Engine { backend, program, bytes, steps, .. } = self;
         let slices = (&program.train[..], &program.train_slices[..]);
         let (sharing, group) = (program.sharing, program.train_slices.iter().sum::<u64>());
         let rounds = sharing.rounds();
@@ -255,7 +280,10 @@ impl Engine {
             // Masks and losses are by the sequence's number in the iteration, on any rank.
             let first_row = step.first_row + sharing.group(round) * group;
             let step = StepInputs { first_row, ..*step };
-            let mut keep_going = |share: f64| keep_going((round as f64 + share) / rounds as f64);
+            let mut keep_going = |share: f64| {
+                steps.fetch_add(1, Ordering::Relaxed);
+                keep_going((round as f64 + share) / rounds as f64)
+            };
             let part = (rows, round * group);
             if !run_rows(&mut **backend, bytes, slices, part, &step, &mut keep_going)? {
                 return Ok(false);
@@ -270,14 +298,19 @@ impl Engine {
         rows: &Rows,
         keep_going: &mut dyn FnMut(f64) -> bool,
     ) -> Result<bool, TrainError> {
-        let Engine { backend, program, bytes, .. } = self;
+        let Engine { backend, program, bytes, steps, .. } = self;
         let slices = (&program.eval[..], &program.eval_slices[..]);
         check_rows(rows, slices.1, 1)?;
-        run_rows(&mut **backend, bytes, slices, (rows, 0), &StepInputs::default(), keep_going)
+        let mut keep_going = |share: f64| {
+            steps.fetch_add(1, Ordering::Relaxed);
+            keep_going(share)
+        };
+        run_rows(&mut **backend, bytes, slices, (rows, 0), &StepInputs::default(), &mut keep_going)
     }
 
     /// Updates the parameters.
     pub fn update(&mut self, step: &StepInputs) -> Result<(), TrainError> {
+        self.step();
         match self.program.update {
             Some(update) => Ok(self.backend.run(update, step)?),
             None => Ok(()),

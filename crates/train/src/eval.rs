@@ -111,10 +111,14 @@ fn shared_split(
     while first < batches {
         let here = sharing.min(batches - first);
         let asked = !keep_going(first as f64 / batches as f64);
+        engine.step();
         if (rank.rank as u64) < here {
             feed.eval(split, iteration, first + rank.rank as u64, rows)?;
             engine.eval_rows(rows, &mut |_| true)?;
+        } else {
+            engine.skip_eval_rows();
         }
+        engine.step();
         engine.ask_to_stop(asked)?;
         engine.begin_report_of_all(report)?;
         engine.finish_report(report)?;

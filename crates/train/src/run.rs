@@ -23,7 +23,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// After a request to stop, an iteration that would take more seconds than this is abandoned.
 const PATIENCE: f64 = 2.0;
@@ -36,6 +36,10 @@ const SHORT_ITERATION: f64 = 0.25;
 /// with the best loss is then written once. If evaluation is longer, save first, because a crash
 /// during it would lose all iterations since the last save.
 const SHORT_EVALUATION: f64 = 5.0;
+
+/// A save may be as slow as a disk with so many bytes per second before other ranks give up waiting
+/// for it.
+const SLOW_DISK: u64 = 2_000_000;
 
 /// How a run ended.
 #[derive(Clone, Debug, PartialEq)]
@@ -72,12 +76,28 @@ pub struct Run<'a> {
     pub evaluate_at_end: bool,
     /// Set from outside to stop the run after the current iteration.
     pub stop: &'a AtomicBool,
-    /// Is told the number of each iteration that begins, for other ranks.
-    pub progress: &'a dyn Fn(u64),
+    /// Is told what other ranks must know of this one; `&()` in a run of one rank.
+    pub others: &'a dyn Others,
     /// Set from outside to save after the current iteration.
     pub save_now: &'a AtomicBool,
     /// Generates the text of an evaluation; none if `eval_sample` is off.
     pub sampler: Option<&'a TextSampler<'a>>,
+}
+
+/// What other ranks must know of this one. They see its steps by themselves
+/// ([`Engine::count_steps`]).
+pub trait Others {
+    /// An iteration begins.
+    fn progress(&self, iteration: u64);
+
+    /// How long the first rank may take now for what the others do not do.
+    fn allow(&self, time: Duration);
+}
+
+/// There are none.
+impl Others for () {
+    fn progress(&self, _: u64) {}
+    fn allow(&self, _: Duration) {}
 }
 
 /// Generates a text; none if it was asked to stop half-way.
@@ -150,7 +170,10 @@ impl Run<'_> {
             true => self.evaluate(host, false).map(|found| (found, found.is_none())),
             false => self.train(host),
         }));
-        let (ended, save_error) = match (ended, self.end_save(host)) {
+        self.allow_save();
+        let saved = self.end_save(host);
+        self.others.allow(Duration::ZERO);
+        let (ended, save_error) = match (ended, saved) {
             (Ok(Ok(_)), Err(error)) => (Ok(Err(error)), None),
             (ended, saved) => (ended, saved.err()),
         };
@@ -416,7 +439,8 @@ impl Run<'_> {
     fn iteration(&mut self, host: &mut HostBuffers) -> Result<bool, TrainError> {
         let (start, iteration) = (Instant::now(), self.document.progress.iteration);
         let (step, has_others) = (step_inputs(self.spec, iteration), self.has_others());
-        (self.progress)(iteration);
+        self.others.progress(iteration);
+        self.engine.step_to(iteration);
         if !host.is_drawn {
             self.feed.mark();
             self.feed.train(iteration, &mut host.rows)?;
@@ -592,6 +616,20 @@ impl Run<'_> {
 
     /// Writes the state, and leaves the rest of the save to a thread.
     fn write(&mut self, host: &mut HostBuffers, is_best: bool) -> Result<(), TrainError> {
+        self.engine.step();
+        self.allow_save();
+        let written = self.write_now(host, is_best);
+        self.others.allow(Duration::ZERO);
+        written
+    }
+
+    /// Other ranks wait for a save, and a large one on a slow disk takes long.
+    fn allow_save(&self) {
+        let bytes = save::tensor_bytes(self.engine);
+        self.others.allow(Duration::from_secs(bytes / SLOW_DISK));
+    }
+
+    fn write_now(&mut self, host: &mut HostBuffers, is_best: bool) -> Result<(), TrainError> {
         // A save that failed does not prevent this one.
         let before = self.end_save(host);
         self.count_seconds(host);

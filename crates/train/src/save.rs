@@ -189,6 +189,11 @@ pub(crate) fn infos(engine: &Engine) -> Vec<TensorInfo> {
     tensors(engine).into_iter().map(|kept| kept.info).collect()
 }
 
+/// Bytes of the tensors of a checkpoint.
+pub(crate) fn tensor_bytes(engine: &Engine) -> u64 {
+    infos(engine).iter().filter_map(TensorInfo::bytes).sum()
+}
+
 /// Writes everything into a temporary file. The old file survives any failure; broken weights or
 /// moments are one. [`Written::finish`] puts the new one in its place. `buffer` is from [`buffer`].
 pub fn write(
@@ -286,6 +291,7 @@ fn load_some(
     is_wanted: impl Fn(&str) -> bool,
 ) -> Result<(), TrainError> {
     for SavedTensor { info, id } in tensors(engine) {
+        engine.step();
         if !is_wanted(&info.name) {
             continue;
         }

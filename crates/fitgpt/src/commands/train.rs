@@ -24,7 +24,7 @@ use ::train::engine::Engine;
 use ::train::feed;
 use ::train::generate::{SampleRequest, generate};
 use ::train::outer::OuterStep;
-use ::train::run::{HostBuffers, Outcome, Run};
+use ::train::run::{HostBuffers, Others, Outcome, Run};
 use ::train::sampling::DrawOptions;
 use ::train::save::Document;
 use ::train::saved_run::SavedRun;
@@ -41,7 +41,7 @@ use spec::{
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 const STOPPING: &str = "stopping (Ctrl-C again: exit at once, without saving)";
 
@@ -220,6 +220,7 @@ fn run_settings(
     if let Err(error) = device.connect(&mut fellows, setup.spec.rank) {
         fellows.fail(&error.into());
     }
+    fellows.step();
     match run_on(setup, device, Some(&fellows), typed.own_text, (yes, page), stop) {
         Ok(code) => fellows.goodbye().map(|()| code),
         Err(error) => fellows.fail(&error),
@@ -237,6 +238,10 @@ fn run_on(
 ) -> Result<u8, TrainError> {
     let loaded = load(&setup, &device, fellows)?;
     let Loaded { mut engine, document, host, planned_length, arena } = loaded;
+    if let Some(fellows) = fellows {
+        engine.count_steps(fellows.steps());
+        fellows.step();
+    }
     let is_first = setup.spec.rank.is_first();
     let has_others = setup.spec.rank.has_others(); // who would wait for the answer
     if !has_others && !planned_length.is_confirmed(yes) {
@@ -255,23 +260,22 @@ fn run_on(
     let start = Instant::now();
     let seen = || device.held_bytes();
     let shows_end = own_text.is_some() || setup.dataset.floor().is_some();
-    let progress = |iteration: u64| {
-        if let Some(fellows) = fellows {
-            fellows.progress(iteration);
-        }
-    };
+    let others = fellows.map_or(&() as &dyn Others, |fellows| fellows);
     let watch = Watch {
         stop,
         save_now: &save_now,
         events: &mut events,
         device_bytes: &seen,
         peak_flops,
-        progress: &progress,
+        others,
     };
     let ended = train(&mut setup, &mut engine, document, &mut buffers, watch, shows_end);
     if ended.is_err() {
         fellow_ranks::failing();
     }
+    // Everything is saved. The others wait while the first rank prints, perhaps to a console that
+    // nobody reads, and shows a sample.
+    others.allow(Duration::MAX);
     if !events.flush(stop) {
         // Nobody reads the console, and the run was asked to stop: anything printed would hang.
         return ended.map(|_| INTERRUPTED);
@@ -378,7 +382,7 @@ struct Watch<'a> {
     events: &'a mut Emitter,
     device_bytes: &'a dyn Fn() -> Option<u64>,
     peak_flops: Option<f64>,
-    progress: &'a dyn Fn(u64),
+    others: &'a dyn Others,
 }
 
 /// Starts the stream of events.
@@ -470,7 +474,7 @@ fn train(
     engine: &mut Engine,
     document: Document,
     buffers: &mut HostBuffers,
-    Watch { stop, save_now, events, device_bytes, peak_flops, progress }: Watch<'_>,
+    Watch { stop, save_now, events, device_bytes, peak_flops, others }: Watch<'_>,
     evaluate_at_end: bool,
 ) -> Result<Outcome, TrainError> {
     let mut generator = rng::torch::Generator::new(setup.spec.seed);
@@ -512,7 +516,7 @@ fn train(
         peak_flops,
         evaluate_at_end,
         stop,
-        progress,
+        others,
         save_now,
         sampler: eval_sample.is_some().then_some(&sampler),
     };

@@ -1,8 +1,9 @@
 //! Runs on several ranks: the program under a real `mpiexec`. The same bits on 1, 2 and 3 ranks,
-//! one save when one rank is asked to stop, resuming on another number of ranks, DiLoCo, and ranks
-//! that do not belong together.
+//! one save when one rank is asked to stop, resuming on another number of ranks, DiLoCo, a rank
+//! that hangs, and ranks that do not belong together.
 
 use crate::fixture::{Ended, TempDir, document, tensors};
+use crate::soaking::library;
 use requires::{Need, absent};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -235,6 +236,50 @@ fn diloco_trains_and_resumes_on_two_ranks() {
     assert!(last < first - 0.3, "it learns: {first} to {last}");
     let resumed = *losses("out").last().unwrap();
     assert!((resumed - last).abs() < 0.1, "{resumed} after resuming, {last} without");
+}
+
+/// The disk of rank 0 is dead in the middle of a run: its calls never return, while its process and
+/// its heartbeats go on. Both ranks end with one line, and the checkpoint is as the last save left
+/// it.
+#[test]
+fn a_rank_that_hangs_ends_the_run() {
+    let Some(mpiexec) = mpiexec() else { return };
+    let dir = TempDir::new("ranks-dead-disk");
+    let Some(library) = library(&dir) else { return };
+    let keys = [GROUPED, &["--max_iters=100000", "--eval_interval=2"]].concat();
+    let root = dir.path("").canonicalize().unwrap().join("out");
+    let fired = dir.path("fired");
+    let mut command = Command::new(&mpiexec);
+    command.args(["-n", "1", "-env", "LD_PRELOAD"]).arg(library);
+    command.args(["-env", "FITGPT_FAULTS_ROOT"]).arg(root);
+    command.args(["-env", "FITGPT_FAULTS_FIRED"]).arg(&fired);
+    command.args(["-env", "FITGPT_FAULTS_DO", "hang", "-env", "FITGPT_FAULTS_AT", "300"]);
+    command.arg(env!("CARGO_BIN_EXE_fitgpt")).args(&keys);
+    command.args([":", "-n", "1", env!("CARGO_BIN_EXE_fitgpt")]).args(&keys);
+    dir.isolate(&mut command);
+    command.env("OMP_NUM_THREADS", "1").env("FITGPT_SILENCE", "2").stdin(Stdio::null());
+    // If nobody ends it, the launcher does.
+    command.env("MPIEXEC_TIMEOUT", "120").stdout(Stdio::piped()).stderr(Stdio::piped());
+    let run = command.spawn().unwrap();
+    let start = Instant::now();
+    while std::fs::read(&fired).unwrap_or_default().is_empty() {
+        assert!(start.elapsed() < Duration::from_secs(60), "its disk never died");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let start = Instant::now();
+    let said = Ended::from(run.wait_with_output().unwrap());
+    let took = start.elapsed();
+    assert!((Duration::from_secs(20)..Duration::from_secs(60)).contains(&took), "{took:?}");
+    assert_eq!(said.code, Some(5), "{said:?}");
+    let line = format!("rank 0 on {} has not moved for ", ranks::facts::host_name());
+    assert_eq!(said.error.matches(&line).count(), 2, "both ranks say it: {said:?}");
+    assert!(said.error.contains(", and the others wait for it"), "{said:?}");
+    let at = document(&dir.path("out/last.safetensors"))["iteration"].as_u64().unwrap();
+    assert!(at > 0, "it had saved");
+    let end = format!("--max_iters={}", at + 3);
+    let resume = ["train", "--init_from=resume", &end, "--device=cpu"];
+    ended(on_ranks(&mpiexec, &dir, 2, &resume)).succeeded();
+    assert_eq!(document(&dir.path("out/last.safetensors"))["iteration"], at + 4);
 }
 
 /// The line is on every rank, and all end within seconds.

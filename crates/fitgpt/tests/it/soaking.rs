@@ -66,7 +66,7 @@ fn ranks_that_fail_cost_nothing() {
 }
 
 /// The library has no dependency: the compiler alone makes it, and no profile of its own is built.
-fn library(dir: &TempDir) -> Option<PathBuf> {
+pub fn library(dir: &TempDir) -> Option<PathBuf> {
     if !cfg!(target_os = "linux") {
         absent(Need::Linux, "libc's functions are interposed on Linux only");
         return None;

@@ -43,6 +43,7 @@ fn a_rank() {
         "long" => more_than_32_bits(),
         "watched" => crate::watched::rank(),
         "quiet" => crate::watched::quiet(),
+        "hanging" => crate::watched::hanging(),
         "abort" => World::start().unwrap().abort(7),
         "mismatch" => {
             let error = World::start_as(5, 6).unwrap_err();

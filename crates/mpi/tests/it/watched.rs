@@ -1,6 +1,6 @@
 //! MPI and the watch together, as a run has them: rank 0's address is told by MPI, the watch runs
 //! on its own thread, and a rank whose main thread is stuck inside MPI still ends when another is
-//! killed or stopped.
+//! killed or stopped, or hangs outside MPI.
 
 use crate::exchange::command;
 use fitgpt_mpi::{World, leave};
@@ -9,6 +9,7 @@ use ranks::meeting::{self, Meeting};
 use ranks::{Facts, Farewell, MeetingPlace, Watch, WatchOptions};
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 const SILENCE: Duration = Duration::from_secs(2);
@@ -28,7 +29,8 @@ fn watched() -> (World, Watch) {
         0 => party.host(listener, &facts, &[]),
         _ => party.join(&place, &facts),
     };
-    let options = WatchOptions { interval: Duration::from_millis(100), silence: SILENCE };
+    let interval = Duration::from_millis(100);
+    let options = WatchOptions { interval, silence: SILENCE, standstill: SILENCE };
     let end = |failure: &ranks::Failure| {
         // One write, so that the lines of ranks do not mix.
         let _ = std::io::stderr().write_all(format!("ended: {failure}\n").as_bytes());
@@ -50,6 +52,34 @@ pub fn rank() {
             leave(5);
         }
     }
+}
+
+/// One of the others hangs at iteration 3, while its process lives on.
+pub fn hanging() {
+    let (mut world, watch) = watched();
+    let (count, steps) = (world.ranks(), watch.steps());
+    let mut buffer = vec![0; 1000 * count];
+    for iteration in 0.. {
+        watch.progress(iteration);
+        if iteration == 3 && world.rank() == 1 {
+            std::thread::sleep(Duration::from_secs(1000));
+        }
+        steps.fetch_add(1, Ordering::Relaxed);
+        world.all_gather(&mut buffer, &vec![1000; count]).unwrap();
+    }
+}
+
+#[test]
+fn a_rank_that_hangs_ends_itself_and_those_inside_mpi() {
+    let Some(mut command) = command(3, "hanging") else { return };
+    let start = Instant::now();
+    let output = command.output().unwrap();
+    let (took, said) = (start.elapsed(), String::from_utf8_lossy(&output.stderr));
+    assert!((SILENCE..Duration::from_secs(20)).contains(&took), "{took:?}: {said}");
+    assert_eq!(output.status.code(), Some(5), "{said}");
+    let line = said.lines().find_map(|line| line.split_once("ended: ")).unwrap().1;
+    assert!(line.starts_with("rank 1 on ") && line.contains(" has not moved for "), "{said}");
+    assert!(line.contains(" s at iteration 3, and the others wait for it; the others"), "{said}");
 }
 
 /// Heartbeats take no memory, in any thread.

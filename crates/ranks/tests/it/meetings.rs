@@ -181,11 +181,11 @@ fn strangers_are_ignored() {
         Vec::new(),
         b"GET / HTTP/1.1\r\nHost: x\r\n\r\n".to_vec(),
         vec![0xFF; 100_000],
-        greeting(1)[..9].to_vec(),
+        greeting(2)[..9].to_vec(),
     ];
     for tail in [&[][..], &[0xFF; 4], &[0; 4], &[2, 0, 0, 0, b'{', b'}'], &[9, 0, 0, 0, b'[', b'[']]
     {
-        said.push([&greeting(1)[..], tail].concat());
+        said.push([&greeting(2)[..], tail].concat());
     }
     let strangers: Vec<TcpStream> = said
         .iter()
@@ -211,7 +211,7 @@ fn another_protocol_is_told_on_both_sides() {
     let mut old = TcpStream::connect(address).unwrap();
     old.write_all(&greeting(9)).unwrap();
     let said = meeting(0, 2, SOON).host(listener, &facts(0, &[]), &[]).unwrap_err().to_string();
-    assert!(said.contains("speaks version 9 of fitgpt's protocol, not 1"), "{said}");
+    assert!(said.contains("speaks version 9 of fitgpt's protocol, not 2"), "{said}");
     // A rank 0 of another version.
     let host = TcpListener::bind(("127.0.0.1", place.port)).unwrap();
     let other = join(meeting(1, 2, SOON), &place, facts(1, &[]));

@@ -36,7 +36,8 @@ fn a_rank() {
         0 => Meeting::of(&launch).host(meeting::listen(&place).unwrap(), &facts, b"id"),
         _ => Meeting::of(&launch).join(&place, &facts),
     };
-    let options = WatchOptions { interval: Duration::from_millis(100), silence: SILENCE };
+    let interval = Duration::from_millis(100);
+    let options = WatchOptions { interval, ..WatchOptions::of(SILENCE) };
     let on_failure = |failure: &fitgpt_ranks::Failure| {
         eprintln!("ended: {failure}");
         std::process::exit(5);

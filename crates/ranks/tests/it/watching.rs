@@ -5,11 +5,15 @@ use crate::fixture::{all_meet, facts, listener, meeting};
 use fitgpt_ranks::{Failure, Farewell, Met, Watch, WatchOptions};
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-const FAST: WatchOptions =
-    WatchOptions { interval: Duration::from_millis(20), silence: Duration::from_secs(2) };
+const FAST: WatchOptions = WatchOptions {
+    interval: Duration::from_millis(20),
+    silence: Duration::from_secs(2),
+    standstill: Duration::from_secs(1),
+};
 
 /// What must have happened within the bound, on a busy machine.
 const SOON: Duration = Duration::from_secs(20);
@@ -208,6 +212,87 @@ fn the_death_comes_before_the_errors_that_follow() {
     }
 }
 
+/// Adds steps to the count of a rank.
+fn advance(watch: &Watch, steps: u64) {
+    watch.steps().fetch_add(steps, Ordering::Relaxed);
+}
+
+/// A rank whose main thread is stuck lives on, and its heartbeats too: it is named by what it does
+/// not do. All hear it, also the rank itself.
+#[test]
+fn a_rank_that_stands_still_is_named_on_all() {
+    for stuck in 0..3 {
+        let watches: Vec<_> = all_meet(3).into_iter().map(|met| watch(met, FAST)).collect();
+        for (rank, (watch, _)) in watches.iter().enumerate() {
+            watch.progress(7);
+            // The others have gone on, as far as they can without it.
+            advance(watch, if rank == stuck { 5 } else { 6 + rank as u64 });
+        }
+        let started = Instant::now();
+        for (watch, failures) in watches {
+            let said = failures.recv_timeout(SOON).unwrap().to_string();
+            let want = [1, 2, 3].map(|seconds| {
+                format!(
+                    "rank {stuck} on host{stuck} has not moved for {seconds} s at iteration 7, \
+                     and the others wait for it; the others were at iteration 7"
+                )
+            });
+            assert!(want.contains(&said), "{said}");
+            drop(watch);
+        }
+        let took = started.elapsed();
+        assert!((FAST.standstill..Duration::from_secs(8)).contains(&took), "{took:?}");
+    }
+}
+
+#[test]
+fn ranks_that_stand_still_at_the_same_step_are_named_together() {
+    let watches: Vec<_> = all_meet(4).into_iter().map(|met| watch(met, FAST)).collect();
+    advance(&watches[0].0, 1);
+    advance(&watches[2].0, 2);
+    let said = watches[2].1.recv_timeout(SOON).unwrap().to_string();
+    assert!(said.starts_with("rank 1 on host1 has not moved for "), "{said}");
+    assert!(
+        said.ends_with(" before the first iteration, nor has rank 3, and the others wait for them")
+    );
+}
+
+/// Neither ranks that all stand still, nor a slow one, nor rank 0 during a save that takes its
+/// time, nor ranks that wait for it at the end.
+#[test]
+fn who_may_take_time_is_not_named() {
+    let mut watches: Vec<_> = all_meet(2).into_iter().map(|met| watch(met, FAST)).collect();
+    std::thread::sleep(2 * FAST.standstill);
+    let (one, failures) = watches.pop().unwrap();
+    let (zero, own) = watches.pop().unwrap();
+    advance(&zero, 1000);
+    for _ in 0..20 {
+        std::thread::sleep(FAST.standstill / 10);
+        advance(&one, 1);
+    }
+    zero.allow(4 * FAST.standstill);
+    advance(&one, 2000);
+    std::thread::sleep(2 * FAST.standstill);
+    let one = std::thread::spawn(move || one.goodbye(Farewell::Finished));
+    std::thread::sleep(FAST.standstill);
+    assert!(own.try_recv().is_err() && failures.try_recv().is_err(), "nobody was named");
+    assert_eq!(zero.goodbye(Farewell::Finished), Ok(()));
+    assert_eq!(one.join().unwrap(), Ok(()));
+}
+
+/// What was allowed for one thing does not help the next.
+#[test]
+fn rank_0_is_named_after_what_it_may_take() {
+    let watches: Vec<_> = all_meet(2).into_iter().map(|met| watch(met, FAST)).collect();
+    advance(&watches[1].0, 1);
+    let started = Instant::now();
+    watches[0].0.allow(FAST.standstill);
+    let said = watches[1].1.recv_timeout(SOON).unwrap().to_string();
+    assert!(started.elapsed() > 2 * FAST.standstill, "{:?}", started.elapsed());
+    assert!(said.starts_with("rank 0 on host0 has not moved for "), "{said}");
+    assert_eq!(watches[0].1.recv_timeout(SOON).unwrap().to_string(), said);
+}
+
 /// A watch that is dropped, as an error does on its way out, is told as the end of its rank.
 #[test]
 fn leaving_without_a_word_is_told() {
@@ -222,8 +307,8 @@ fn leaving_without_a_word_is_told() {
 /// Any bytes from a rank end the run, with a line that names it; they never end it with a panic.
 #[test]
 fn bytes_that_are_no_message_are_told() {
-    let beat: Vec<u8> = [vec![1], vec![0; 15]].concat();
-    let long: Vec<u8> = [vec![3, 0, 0xFF, 0xFF], vec![0; 12]].concat();
+    let beat: Vec<u8> = [vec![1], vec![0; 23]].concat();
+    let long: Vec<u8> = [vec![3, 0, 0xFF, 0xFF], vec![0; 20]].concat();
     for bytes in
         [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0xFF; 5000], &long, &[beat, vec![9; 16]].concat()]
     {
@@ -233,7 +318,7 @@ fn bytes_that_are_no_message_are_told() {
         // A rank that behaves until it has met rank 0.
         let guest = std::thread::spawn(move || {
             let mut stream = TcpStream::connect(address).unwrap();
-            let mut greeting = b"fitGPT\x01G".to_vec();
+            let mut greeting = b"fitGPT\x02G".to_vec();
             greeting.extend(crate::fixture::TOKEN.to_le_bytes());
             stream.write_all(&greeting).unwrap();
             let facts = r#"{"rank":1,"ranks":2,"program":"1.0","host":"h","pid":1,"facts":[]}"#;

@@ -1,8 +1,8 @@
 //! The faults: what happens to a run, and which rank all others must blame.
 
 use super::machines::FIRST;
-use super::started::{Blamed, Ended, Started};
-use super::{Disturbed, RANKS};
+use super::started::{Blamed, Ended, SILENCE, Started};
+use super::{BOUND, Disturbed, RANKS};
 use crate::draws::pick;
 use crate::jobs::GROUPED;
 use crate::scratch::put;
@@ -10,7 +10,7 @@ use rng::Stream;
 use rustix::process::Signal;
 use std::net::TcpListener;
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// How a run ended, and who is to blame; the error is a finding.
 type Happened = Result<(Ended, Blamed), String>;
@@ -24,28 +24,33 @@ pub struct Fault {
     /// The folder that the run starts in: "template" is empty, "half" has a checkpoint, of a run
     /// that the fault keeps from starting again.
     pub from: &'static str,
-    /// Whether it needs two machines.
-    pub needs_machines: bool,
+    pub needs: Needs,
     pub happens: Happens,
 }
 
-const fn fault(
-    name: &'static str,
-    from: &'static str,
-    needs_machines: bool,
-    happens: Happens,
-) -> Fault {
-    Fault { name, from, needs_machines, happens }
+/// What a fault needs besides MPI.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Needs {
+    Nothing,
+    /// Two machines.
+    Machines,
+    /// The library that disturbs file system calls.
+    Library,
+}
+
+const fn fault(name: &'static str, from: &'static str, needs: Needs, happens: Happens) -> Fault {
+    Fault { name, from, needs, happens }
 }
 
 /// All faults.
-pub const FAULTS: [Fault; 6] = [
-    fault("kill", "template", false, kill),
-    fault("stop", "template", false, stop),
-    fault("config", "half", false, config),
-    fault("data", "template", false, data),
-    fault("port", "half", false, port),
-    fault("link", "template", true, link),
+pub const FAULTS: [Fault; 7] = [
+    fault("kill", "template", Needs::Nothing, kill),
+    fault("stop", "template", Needs::Nothing, stop),
+    fault("hang", "template", Needs::Library, hang),
+    fault("config", "half", Needs::Nothing, config),
+    fault("data", "template", Needs::Nothing, data),
+    fault("port", "half", Needs::Nothing, port),
+    fault("link", "template", Needs::Machines, link),
 ];
 
 /// Keys of which a rank may have another value, also in a resumed run.
@@ -77,6 +82,31 @@ fn signal(all: &Disturbed, place: &Path, draws: &mut Stream, signal: Signal) -> 
     let mut run = Started::new(&all.programs, place, RANKS, &[])?;
     let sent = if run.runs_for(time) { run.signal(rank, signal) } else { None };
     Ok((run.after(sent)?, Blamed { ranks: vec![rank], words: "rank " }))
+}
+
+/// The file system calls of rank 0 among which one hangs: most of an undisturbed run's.
+const CALLS: u64 = 150;
+
+/// The disk of rank 0 is dead from one of its calls on, while the process lives.
+fn hang(all: &Disturbed, place: &Path, draws: &mut Stream) -> Happened {
+    let library = all.library.as_ref().map_err(Clone::clone)?;
+    let root = place.canonicalize().map_err(|error| error.to_string())?.join("out");
+    let (fired, at) = (place.join("fired"), (1 + draws.below(CALLS)).to_string());
+    let mut run = Started::each(&all.programs, place, &|command| {
+        command.args(["-n", "1", "-env", "LD_PRELOAD"]).arg(library);
+        command.args(["-env", "FITGPT_FAULTS_ROOT"]).arg(&root);
+        command.args(["-env", "FITGPT_FAULTS_FIRED"]).arg(&fired);
+        command.args(["-env", "FITGPT_FAULTS_DO", "hang", "-env", "FITGPT_FAULTS_AT", &at]);
+        command.arg(&all.programs.binary).args(GROUPED.arguments(place));
+        command.args([":", "-n", &(RANKS - 1).to_string()]).arg(&all.programs.binary);
+        command.args(GROUPED.arguments(place));
+    })?;
+    let has_fired = || std::fs::metadata(&fired).is_ok_and(|found| found.len() > 0);
+    while !has_fired() && run.runs_for(Duration::from_millis(5)) {}
+    let sent = has_fired().then(Instant::now);
+    // Rank 0 may go on until its next save, and then as long as a rank may stand still.
+    let ended = run.after_within(BOUND + 10 * SILENCE, sent)?;
+    Ok((ended, Blamed { ranks: vec![0], words: "has not moved for " }))
 }
 
 /// One rank has another value of a key.

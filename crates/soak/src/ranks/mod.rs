@@ -1,6 +1,6 @@
-//! `ranks`: runs on three ranks of which one is killed, stopped, different from the others or cut
-//! off. All ranks must end within a bound and say which rank it was; the checkpoint loads, and the
-//! resumed run, on any number of ranks, has the bits of the undisturbed one.
+//! `ranks`: runs on three ranks of which one is killed, stopped, stuck, different from the others
+//! or cut off. All ranks must end within a bound and say which rank it was; the checkpoint loads,
+//! and the resumed run, on any number of ranks, has the bits of the undisturbed one.
 
 mod faults;
 mod machines;
@@ -11,7 +11,7 @@ use crate::jobs::{GROUPED, Made, furnish, same};
 use crate::scratch::{Scratch, copy_folder};
 use crate::section::{Cases, Environment};
 use crate::tally::Tally;
-use faults::{FAULTS, Fault};
+use faults::{FAULTS, Fault, Needs};
 use machines::Machines;
 use started::{Programs, Started};
 use std::path::PathBuf;
@@ -67,12 +67,16 @@ pub fn open(environment: &Environment, name: &str) -> Result<Box<dyn Cases>, Str
     let start = Instant::now();
     Started::new(&programs, &whole, RANKS, &[]).and_then(Started::finished)?;
     let (once, want) = (start.elapsed(), GROUPED.made(&whole)?);
-    let machines = match faults.iter().any(|fault| fault.needs_machines) {
+    let machines = match faults.iter().any(|fault| fault.needs == Needs::Machines) {
         true => Machines::new(),
         false => Err("not needed".to_owned()),
     };
+    let library = crate::files::skipped(environment).map_or_else(
+        || environment.faults.clone().ok_or_else(|| "there is no library".to_owned()),
+        Err,
+    );
     let seed = environment.seed;
-    Ok(Box::new(Disturbed { seed, programs, scratch, faults, machines, want, once }))
+    Ok(Box::new(Disturbed { seed, programs, scratch, faults, machines, library, want, once }))
 }
 
 /// The cases, with what all of them use.
@@ -82,6 +86,8 @@ struct Disturbed {
     scratch: Scratch,
     faults: Vec<&'static Fault>,
     machines: Result<Machines, String>,
+    /// What disturbs file system calls.
+    library: Result<PathBuf, String>,
     want: Made,
     /// The time of the undisturbed run.
     once: Duration,
@@ -110,9 +116,12 @@ impl Disturbed {
 impl Cases for Disturbed {
     fn run(&mut self, index: u64, tally: &mut Tally) -> Result<(), String> {
         let (fault, case) = self.turn(index);
-        if fault.needs_machines
-            && let Err(why) = &self.machines
-        {
+        let missing = match fault.needs {
+            Needs::Nothing => None,
+            Needs::Machines => self.machines.as_ref().err(),
+            Needs::Library => self.library.as_ref().err(),
+        };
+        if let Some(why) = missing {
             tally.count(&format!("skipped/{}: {why}", fault.name));
             return Ok(());
         }

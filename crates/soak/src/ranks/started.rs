@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// The silence after which ranks give each other up, instead of the usual minute.
-const SILENCE: Duration = Duration::from_secs(4);
+pub const SILENCE: Duration = Duration::from_secs(4);
 
 /// The variable that tells the processes of one run from all others.
 const MARK: &str = "FITGPT_SOAK_RUN";
@@ -136,11 +136,16 @@ impl Started {
 
     /// Waits for the end after a fault; without one, the run must have succeeded.
     pub fn after(self, fault: Option<Instant>) -> Result<Ended, String> {
+        self.after_within(BOUND, fault)
+    }
+
+    /// The same for a fault that takes longer to be noticed.
+    pub fn after_within(self, bound: Duration, fault: Option<Instant>) -> Result<Ended, String> {
         let Some(fault) = fault else {
             let (since, errors, is_told) = (None, String::new(), false);
             return self.finished().map(|()| Ended { since, errors, is_told });
         };
-        let Some(output) = self.output(BOUND)? else {
+        let Some(output) = self.output(bound)? else {
             return Ok(Ended { since: None, errors: String::new(), is_told: false });
         };
         let errors = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -102,7 +102,7 @@ fn counts(sampler: &str) -> Vec<Count> {
         peak_flops: None,
         evaluate_at_end: false,
         stop: &AtomicBool::new(false),
-        progress: &|_| (),
+        others: &(),
         save_now: &AtomicBool::new(false),
         sampler: None,
         device_bytes: &|| None,

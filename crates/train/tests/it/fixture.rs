@@ -314,7 +314,7 @@ pub fn try_with(
         peak_flops: Some(1e9),
         evaluate_at_end: false,
         stop: &stop,
-        progress: &|_| (),
+        others: &(),
         save_now: &AtomicBool::new(false),
         sampler: None,
         device_bytes: &device_bytes,
