@@ -141,7 +141,7 @@ fn rows(text: &mut String, segment: &BillSegment, arena: Bytes, width: usize) {
 fn meaning(role: Role) -> &'static str {
     match role {
         Role::Weight => "the model",
-        Role::Master => "the weights in float32 precision",
+        Role::Master => "what float32 weights have beyond the model",
         Role::Gradient => "how each weight should move",
         Role::Moment => "AdamW's two moments",
         Role::Activation => "kept for the backward pass",

@@ -263,7 +263,7 @@ pub fn failing() {
 }
 
 /// Ends the process even if its last line cannot be written: a main thread that is stuck may hold
-/// the console. Without a thread for it, the line is all that may fail.
+/// the console. If the system has no thread for this, a held console can still keep the process.
 fn leave_in_any_case() {
     const LAST: Duration = Duration::from_secs(15);
     let leave = || {

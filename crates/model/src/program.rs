@@ -41,7 +41,7 @@ pub struct ModelSpec {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Types {
     /// Format of activations and of the weights that kernels read. If it is not f32, the optimizer
-    /// also keeps f32 master weights.
+    /// also keeps f32 master weights, or in bfloat16 their lower halves.
     pub compute: Dtype,
     /// Format of the residual stream.
     pub residual: Dtype,

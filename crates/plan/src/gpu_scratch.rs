@@ -10,8 +10,9 @@ use crate::tensor::{Dtype, Shape, TensorId, Tensors};
 /// Workspace of the matmul library. Its fast algorithms do not ask for more.
 pub const MATMULS: u64 = 32 << 20;
 
-/// Sums over tokens (for biases and gains) are computed for this many tokens at a time on every
-/// GPU, and the partial sums are then added in order. So every run computes the same bits.
+/// Sums over tokens are computed for this many tokens at a time on every GPU (for the gains and
+/// biases of layer norms for at most so many), and the partial sums are then added in order. So
+/// every run computes the same bits.
 pub const TOKENS_OF_A_PARTIAL_SUM: u64 = 64;
 
 /// Rows of the head's weight are a multiple of this. With an odd number of rows tensor cores cannot
@@ -230,10 +231,17 @@ mod tests {
 
     #[test]
     fn small_slices_have_small_partial_sums_of_norms() {
-        let sizes = [(1, 8), (3072, 8), (5120, 16), (12288, 48), (16384, 64), (65536, 64)];
-        for (tokens, of_a_sum) in sizes {
+        for (tokens, of_a_sum, sums) in [
+            (1, 8, 1),
+            (3072, 8, 384),
+            (5120, 16, 320),
+            (5121, 16, 321),
+            (12288, 48, 256),
+            (16384, 64, 256),
+            (65536, 64, 1024),
+        ] {
             assert_eq!(norm_tokens_of_a_partial_sum(tokens), of_a_sum, "{tokens}");
-            assert_eq!(norm_partial_sums(tokens), tokens.div_ceil(of_a_sum), "{tokens}");
+            assert_eq!(norm_partial_sums(tokens), sums, "{tokens}");
         }
     }
 

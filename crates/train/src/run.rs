@@ -604,6 +604,7 @@ impl Run<'_> {
             return Ok(());
         }
         if !self.keeps_newest() && self.spec.rank.is_first() {
+            self.allow_save();
             self.end_save(host)?;
             let (newest, best) = (newest_path(self.spec), best_ckpt_path(&self.out_dir()));
             let is_kept = save_ckpt::is_best(&best, self.document.progress.best_val_loss);
@@ -623,10 +624,13 @@ impl Run<'_> {
         written
     }
 
-    /// Other ranks wait for a save, and a large one on a slow disk takes long.
+    /// Other ranks wait for a save, and a large one on a slow disk takes long; before it may come
+    /// the end of the last save.
     fn allow_save(&self) {
-        let bytes = save::tensor_bytes(self.engine);
-        self.others.allow(Duration::from_secs(bytes / SLOW_DISK));
+        if self.has_others() {
+            let bytes = save::tensor_bytes(self.engine).saturating_mul(2);
+            self.others.allow(Duration::from_secs(bytes / SLOW_DISK));
+        }
     }
 
     fn write_now(&mut self, host: &mut HostBuffers, is_best: bool) -> Result<(), TrainError> {

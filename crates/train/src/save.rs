@@ -189,7 +189,7 @@ pub(crate) fn infos(engine: &Engine) -> Vec<TensorInfo> {
     tensors(engine).into_iter().map(|kept| kept.info).collect()
 }
 
-/// Bytes of the tensors of a checkpoint.
+/// Bytes of the tensors of a checkpoint: nearly all of the file, without its document.
 pub(crate) fn tensor_bytes(engine: &Engine) -> u64 {
     infos(engine).iter().filter_map(TensorInfo::bytes).sum()
 }

@@ -63,9 +63,9 @@ pub(super) static LAYERNORM_BACKWARD: Source = Source {
 /// Threads that a multiprocessor must have room for: 128 registers for each.
 const THREADS_AT_ONCE: u64 = 512;
 
-/// Threads of a block. A wide row needs several warps. Its block is as large as a multiprocessor
-/// has room for, because such models train in small slices, with a block or less for each
-/// multiprocessor. A row's columns are summed in shared memory, which limits it.
+/// Threads of a block. A wide row needs several warps; its block is as large as a multiprocessor
+/// has room for, so that several rows are under way in it. A row's columns are summed in shared
+/// memory, which limits it.
 fn threads_of_a_block(width: u64, row_threads: u64, usual: u64) -> u64 {
     const SHARED: u64 = 47 << 10;
     let large = THREADS_AT_ONCE.max(usual);

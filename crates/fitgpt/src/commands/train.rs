@@ -270,12 +270,12 @@ fn run_on(
         others,
     };
     let ended = train(&mut setup, &mut engine, document, &mut buffers, watch, shows_end);
-    if ended.is_err() {
-        fellow_ranks::failing();
+    match ended {
+        Err(_) => fellow_ranks::failing(),
+        // Everything is saved. The others wait while the first rank prints, perhaps to a console
+        // that nobody reads, and shows a sample.
+        Ok(_) => others.allow(Duration::MAX),
     }
-    // Everything is saved. The others wait while the first rank prints, perhaps to a console that
-    // nobody reads, and shows a sample.
-    others.allow(Duration::MAX);
     if !events.flush(stop) {
         // Nobody reads the console, and the run was asked to stop: anything printed would hang.
         return ended.map(|_| INTERRUPTED);

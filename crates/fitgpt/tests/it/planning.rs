@@ -325,7 +325,8 @@ fn a_model_far_beyond_the_card_is_refused_in_seconds() {
 }
 
 /// The update of offloaded state decides this arena: what a run holds, and three windows of
-/// master (lower halves), m and v. The partial sums of the norm have bytes of the first window, because its copies wait.
+/// master (lower halves), m and v. The partial sums of the norm have bytes of the first window,
+/// because its copies wait.
 #[test]
 fn offloaded_state_costs_three_windows() {
     let small = ["--batch_size=1", "--block_size=16", "--gradient_accumulation_steps=1"];

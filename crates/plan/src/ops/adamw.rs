@@ -10,7 +10,8 @@ use crate::tensor::{Dtype, TensorId, Tensors};
 pub struct AdamW {
     /// Parameters, flat fp32; or only their lower halves, if they are `split`.
     pub weights: TensorId,
-    /// Their copy in the compute format, rounded to nearest after the update.
+    /// Their copy in the compute format, rounded to nearest after the update; ties to even, or away
+    /// from zero if they are `split`.
     pub copy: Option<TensorId>,
     /// Whether the fp32 parameters are in two halves: `copy`, in bfloat16, is the upper one
     /// ([`crate::half::split`]).

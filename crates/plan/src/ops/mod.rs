@@ -89,8 +89,8 @@ impl Write {
 pub enum Elements {
     /// Any float type that the op's rule allows. The executor checks whether it supports it.
     Float,
-    /// fp32 in every compute format: statistics, losses, sums, master weights, and the accumulated
-    /// gradients of parameters.
+    /// fp32 in every compute format: statistics, losses, sums, whole master weights, and the
+    /// accumulated gradients of parameters.
     Single,
     /// The lower halves of fp32 weights.
     LowerHalves,

@@ -307,3 +307,24 @@ fn all_gather(o: &mut Operands<'_>) -> Op {
     let (piece, buffer) = (Some(o.f("piece", &[52])), o.f("buffer", &[100]));
     Op::AllGather(AllGather { piece, buffer, pieces: Pieces::of_blocks(SECOND, 100, 16) })
 }
+
+/// Weights in two halves: the lower ones are u16, and the upper ones are the copy, in bf16.
+#[test]
+fn split_weights_are_two_halves() {
+    let said = |weights: Dtype, copy: Option<Dtype>| {
+        let mut builder = fitgpt_plan::ScheduleBuilder::new();
+        let segment = builder.segment("s", fitgpt_plan::Phase::Train);
+        let mut operands = Operands { segment, broken: None };
+        let Op::AdamW(op) = adamw(&mut operands) else { panic!("another op") };
+        let weights = operands.of("lower", weights, &[100]);
+        let copy = copy.map(|dtype| operands.of("upper", dtype, &[100]));
+        let pushed = operands.segment.push(AdamW { weights, copy, split: true, ..op });
+        pushed.map_or_else(|error| error.to_string(), |()| "accepted".to_string())
+    };
+    assert_eq!(said(Dtype::U16, Some(Dtype::Bf16)), "accepted");
+    let upper = "adamw: split weights need a bf16 copy, their upper halves";
+    assert_eq!(said(Dtype::U16, Some(Dtype::F16)), upper);
+    assert_eq!(said(Dtype::U16, None), upper);
+    let lower = "adamw: operand weights (lower) is f32 [100], the op needs u16";
+    assert_eq!(said(Dtype::F32, Some(Dtype::Bf16)), lower);
+}
