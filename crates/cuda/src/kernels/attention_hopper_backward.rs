@@ -65,37 +65,29 @@ constants! {
 
 const GRADIENT: &str = include_str!("attention_hopper_gradient.cuh");
 
-pub(super) static ATTENTION_HOPPER_NARROW: Source = Source {
-    file: "attention_hopper_narrow.cu",
-    signatures: SIGNATURES,
-    constants: Constants::NAMES,
-    parts: &[
-        HEADS,
-        TENSOR_CORES,
-        SIXTEEN_BIT,
-        SOFTMAX,
-        WARPGROUPS,
-        GRADIENT,
-        include_str!("attention_hopper_narrow.cu"),
-    ],
-    warpgroups: true,
-};
+/// A file of kernels for some heads.
+macro_rules! gradient {
+    ($name:ident = $file:literal) => {
+        pub(super) static $name: Source = Source {
+            file: $file,
+            signatures: SIGNATURES,
+            constants: Constants::NAMES,
+            parts: &[
+                HEADS,
+                TENSOR_CORES,
+                SIXTEEN_BIT,
+                SOFTMAX,
+                WARPGROUPS,
+                GRADIENT,
+                include_str!($file),
+            ],
+            warpgroups: true,
+        };
+    };
+}
 
-pub(super) static ATTENTION_HOPPER_WIDE: Source = Source {
-    file: "attention_hopper_wide.cu",
-    signatures: SIGNATURES,
-    constants: Constants::NAMES,
-    parts: &[
-        HEADS,
-        TENSOR_CORES,
-        SIXTEEN_BIT,
-        SOFTMAX,
-        WARPGROUPS,
-        GRADIENT,
-        include_str!("attention_hopper_wide.cu"),
-    ],
-    warpgroups: true,
-};
+gradient!(ATTENTION_HOPPER_NARROW = "attention_hopper_narrow.cu");
+gradient!(ATTENTION_HOPPER_WIDE = "attention_hopper_wide.cu");
 
 impl Kernels<'_> {
     /// Keys and values; stages of queries and d_out with their lse and delta; of d_scores. Wide
