@@ -12,6 +12,27 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// The most parameters that a kernel of ours has.
 pub(crate) const MOST_ARGUMENTS: usize = 20;
 
+/// A kernel's arguments as the driver copies them: one word for a number or an address, more for
+/// what is passed by value.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Arguments {
+    words: Vec<u64>,
+    /// The first word of each.
+    starts: Vec<usize>,
+}
+
+impl Arguments {
+    /// Adds the next one.
+    pub(crate) fn push(&mut self, words: &[u64]) {
+        self.starts.push(self.words.len());
+        self.words.extend(words);
+    }
+
+    fn starts(&self) -> impl Iterator<Item = &u64> {
+        self.starts.iter().filter_map(|&start| self.words.get(start))
+    }
+}
+
 /// A GPU's context with its streams.
 pub(crate) struct DriverContext {
     driver: Arc<Driver>,
@@ -186,7 +207,7 @@ impl DriverContext {
         })
     }
 
-    /// Launches a kernel on a lane's stream. `arguments` has a slot of 8 bytes for each parameter.
+    /// Launches a kernel on a lane's stream.
     ///
     /// # Safety
     /// The arguments are what the kernel's signature says, and its pointers lead to memory of ours.
@@ -195,10 +216,10 @@ impl DriverContext {
         lane: Lane,
         function: Function,
         [grid, block, shared]: [u32; 3],
-        arguments: &[u64],
+        arguments: &Arguments,
     ) -> Result<(), CudaError> {
         let mut slots = [std::ptr::null_mut::<c_void>(); MOST_ARGUMENTS];
-        for (slot, argument) in slots.iter_mut().zip(arguments) {
+        for (slot, argument) in slots.iter_mut().zip(arguments.starts()) {
             *slot = std::ptr::from_ref(argument).cast_mut().cast();
         }
         // SAFETY: the caller's promise; the driver reads each slot before it returns.

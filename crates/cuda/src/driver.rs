@@ -65,6 +65,10 @@ function_table! {
         cuLaunchKernel: fn(
             Handle, u32, u32, u32, u32, u32, u32, u32, Handle, *mut *mut c_void, *mut *mut c_void,
         ) -> i32,
+        cuTensorMapEncodeTiled: fn(
+            *mut c_void, i32, u32, *mut c_void, *const u64, *const u64, *const u32, *const u32,
+            i32, i32, i32, i32,
+        ) -> i32,
         cuStreamBeginCapture_v2: fn(Handle, i32) -> i32,
         cuStreamEndCapture: fn(Handle, *mut Handle) -> i32,
         cuGraphInstantiateWithFlags: fn(*mut Handle, Handle, u64) -> i32,

@@ -2,7 +2,7 @@
 //! It knows only the plan. All memory is allocated in `new`, in an order that lets it measure each
 //! part.
 
-use crate::context::DriverContext;
+use crate::context::{Arguments, DriverContext};
 use crate::cublaslt::{Algorithm, Matmul, MatmulShape, Operands, algorithm_of};
 use crate::device::Gpu;
 use crate::error::{CudaError, OUT_OF_MEMORY};
@@ -35,9 +35,11 @@ pub struct CudaOptions {
     pub tf32: bool,
     /// Tile sizes of attention.
     pub tiles: Tiles,
-    /// Whether attention runs on warpgroups, and operands of TF32 matmuls are transposed for them,
-    /// if the plan's scratch allows for it.
+    /// Whether attention and linear layers run on warpgroups, and operands of TF32 matmuls are
+    /// transposed for them, if the plan's scratch allows for it.
     pub warpgroups: bool,
+    /// The GPU's multiprocessors.
+    pub multiprocessors: u32,
     /// Bytes of device memory that the process may hold in total.
     pub budget: Option<u64>,
     /// What [`Backend::choices`] returned in an earlier run. They are used again if possible.
@@ -58,6 +60,7 @@ impl CudaOptions {
             tf32: true,
             tiles: gpu.tiles(),
             warpgroups: gpu.info().has_warpgroups(),
+            multiprocessors: gpu.info().multiprocessors,
             budget: None,
             choices: Vec::new(),
             autotune: false,
@@ -68,7 +71,8 @@ impl CudaOptions {
     /// Warpgroups need scratch that is proved for them.
     fn lowering(&self, plan: &Proved<GpuScratch>) -> LoweringOptions {
         let warpgroups = self.warpgroups && plan.scratch().warpgroups;
-        LoweringOptions { tf32: self.tf32, tiles: self.tiles, warpgroups }
+        let &CudaOptions { tf32, tiles, multiprocessors, .. } = self;
+        LoweringOptions { tf32, tiles, warpgroups, multiprocessors }
     }
 
     /// The algorithm of an earlier run for a matmul.
@@ -157,7 +161,7 @@ pub struct Held {
 
 /// A launch with its addresses.
 pub(crate) enum Bound {
-    Kernel { function: Function, grid: u32, block: u32, shared: u32, arguments: Vec<u64> },
+    Kernel { function: Function, grid: u32, block: u32, shared: u32, arguments: Arguments },
     Matmul { matmul: usize, operands: Operands },
     Upload { to: u64, from: *const u8, bytes: usize },
     Download { to: *mut u8, from: u64, bytes: usize },
@@ -299,7 +303,7 @@ impl CudaBackend {
         // SAFETY: the memory is ours and nobody reads it yet.
         unsafe { std::ptr::write_bytes(host.start(), 0, host.bytes()) };
         let memory = DeviceArena { arena, control, host };
-        let segments = bind(&lowered, &modules, &memory)?;
+        let segments = bind(&context, &lowered, &modules, &memory)?;
         let lanes = plan.schedule.segments.iter();
         let lanes = lanes.map(|segment| LaneEvents::new(&context, &segment.steps));
         let lanes = lanes.collect::<Result<Vec<_>, _>>()?;

@@ -34,6 +34,7 @@ mod stream;
 mod lane_events;
 mod late_reads;
 mod module;
+mod tensor_map;
 mod context;
 mod device;
 mod cublaslt;

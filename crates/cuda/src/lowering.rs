@@ -8,17 +8,18 @@ use crate::cublaslt::{MatmulShape, Orientation};
 use crate::kernels;
 use crate::nvrtc::Target;
 use crate::signature::{
-    Argument, Element, In, Kind, Launch, MatmulInput, MatmulOutput, Out, Parameter, ParameterType,
-    Pointer, Signature,
+    Argument, Element, In, Kind, Launch, Map, MatmulInput, MatmulOutput, Out, Parameter,
+    ParameterType, Pointer, Signature,
 };
 use crate::step::{self, Step};
+use crate::tensor_map::MatrixTiles;
 use crate::tiles::Tiles;
 use crate::transport::Travel;
 use crate::warpgroups;
 use plan::ops::{Access, Dropout, DropoutSite, Elements, Op, Operand};
 use plan::{
     BackendError, Dtype, Lane, OPERAND_ALIGNMENT, Plan, Scope, SegmentId, Shape, StepState,
-    TensorId,
+    TensorId, Tensors,
 };
 use rng::dropout::{MaskKey, Site, threshold};
 
@@ -166,9 +167,12 @@ pub struct LoweringOptions {
     pub tf32: bool,
     /// Tile sizes of attention.
     pub tiles: Tiles,
-    /// Whether attention runs on Hopper's warpgroups where there is such a kernel, and operands of
-    /// TF32 matmuls are transposed for them. The plan's scratch must be proved for it.
+    /// Whether attention and linear layers run on Hopper's warpgroups where there is such a kernel,
+    /// and operands of TF32 matmuls are transposed for them. The plan's scratch must be proved for
+    /// it.
     pub warpgroups: bool,
+    /// The GPU's multiprocessors. No result depends on them.
+    pub multiprocessors: u32,
 }
 
 /// A whole plan as launches.
@@ -314,6 +318,10 @@ impl Lowering<'_> {
         self.options
     }
 
+    pub(crate) fn tensors(&self) -> &Tensors {
+        &self.plan.schedule.tensors
+    }
+
     pub(crate) fn shape(&self, tensor: TensorId) -> Shape {
         self.plan.schedule.tensors.get(tensor).shape
     }
@@ -349,6 +357,18 @@ impl Lowering<'_> {
     /// An operand that a kernel writes in one of its forms and only reads in the others.
     pub(crate) fn write_if<E>(&self, is: bool, tensor: TensorId) -> Result<Out<E>, BackendError> {
         Ok(Out::new(self.pointer(tensor, is)?))
+    }
+
+    /// A matrix of 16-bit numbers of which a kernel reads tiles of so many rows and columns.
+    pub(crate) fn map<E>(
+        &self,
+        tensor: TensorId,
+        [rows, columns]: [u64; 2],
+    ) -> Result<Map<E>, BackendError> {
+        let shape = self.shape(tensor);
+        let tile = [rows as u32, columns as u32];
+        let tiles = MatrixTiles { rows: shape.rows(), columns: shape.width(), tile };
+        Ok(Map::new(self.read(tensor)?, tiles))
     }
 
     /// An optional operand that is read.
@@ -419,12 +439,14 @@ impl Lowering<'_> {
     ) -> Result<(), BackendError> {
         let before = self.written.len();
         for (Parameter { name, kind }, argument) in operands {
-            let Argument::At(Pointer { operand: Some(tensor), written, .. }) = argument else {
+            let Some(Pointer { operand: Some(tensor), written, .. }) = argument.pointer() else {
                 continue;
             };
             let problem = self.access_problem(tensor, written, before);
             let problem = problem.or_else(|| match kind {
-                Kind::Reads(of) | Kind::Writes(of) => self.format_problem(tensor, element(of)),
+                Kind::Reads(of) | Kind::Writes(of) | Kind::Maps(of) => {
+                    self.format_problem(tensor, element(of))
+                }
                 Kind::Work(_) | Kind::Number(_) => Some("is not a pointer".to_string()),
             });
             if let Some(problem) = problem {
@@ -625,7 +647,7 @@ mod tests {
     use plan::{Io, NoScratch, Phase, Role, Schedule, ScheduleBuilder, verify};
 
     const OPTIONS: LoweringOptions =
-        LoweringOptions { tf32: false, tiles: Tiles::Small, warpgroups: false };
+        LoweringOptions { tf32: false, tiles: Tiles::Small, warpgroups: false, multiprocessors: 1 };
 
     #[test]
     fn packs_divide_rows_and_stay_aligned() {
@@ -668,6 +690,7 @@ mod tests {
             w: tensor("w", &[16, 8], Role::Weight, Io::Input),
             bias: Some(tensor("bias", &[16], Role::Weight, Io::Input)),
             out: tensor("out", &[4, 16], Role::Activation, Io::Output),
+            gelu: None,
             workspace: tensor("workspace", &[64], Role::Workspace, Io::Device),
         };
         segment.push(op.clone()).unwrap();

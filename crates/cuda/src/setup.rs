@@ -2,7 +2,7 @@
 //! so that the driver makes all of its allocations, and turns locations into addresses.
 
 use crate::autotune::{PATIENCE, TimingRoom};
-use crate::context::DriverContext;
+use crate::context::{Arguments, DriverContext};
 use crate::cublaslt::{Algorithm, Matmul, MatmulShape, Operands};
 use crate::device::Gpu;
 use crate::error::CudaError;
@@ -226,8 +226,28 @@ pub(crate) fn travels(lowered: &Lowered) -> impl Iterator<Item = Travel<Location
     })
 }
 
+/// A kernel's arguments with addresses.
+fn bind_arguments(
+    context: &DriverContext,
+    arguments: &[Argument],
+    memory: &DeviceArena,
+) -> Result<Arguments, CudaError> {
+    let mut bound = Arguments::default();
+    for argument in arguments {
+        match *argument {
+            Argument::Word(word) => bound.push(&[word]),
+            Argument::At(pointer) => bound.push(&[memory.address(pointer.location)]),
+            Argument::Tiles(pointer, tiles) => {
+                bound.push(&tiles.at(context, memory.address(pointer.location))?);
+            }
+        }
+    }
+    Ok(bound)
+}
+
 /// Turns locations into addresses.
 pub(crate) fn bind(
+    context: &DriverContext,
     lowered: &Lowered,
     modules: &[Module],
     memory: &DeviceArena,
@@ -239,14 +259,7 @@ pub(crate) fn bind(
                 grid: kernel.grid,
                 block: kernel.block,
                 shared: kernel.shared,
-                arguments: kernel
-                    .arguments
-                    .iter()
-                    .map(|argument| match *argument {
-                        Argument::Word(word) => word,
-                        Argument::At(pointer) => memory.address(pointer.location),
-                    })
-                    .collect(),
+                arguments: bind_arguments(context, &kernel.arguments, memory)?,
             },
             Work::Matmul(launch) => Bound::Matmul {
                 matmul: launch.matmul,

@@ -6,9 +6,10 @@
 
 pub use crate::kernels::ColumnPartials;
 
-use crate::context::MOST_ARGUMENTS;
+use crate::context::{Arguments, MOST_ARGUMENTS};
 use crate::lowering::Location;
 use crate::step::Step;
+use crate::tensor_map::{MatrixTiles, WORDS};
 use plan::{StepState, TensorId};
 use std::fmt;
 use std::marker::PhantomData;
@@ -153,6 +154,32 @@ impl<E> Out<E> {
     }
 }
 
+/// A matrix of which the copy engine brings tiles: `const TensorMap`. The kernel only reads it.
+pub struct Map<E> {
+    matrix: In<E>,
+    tiles: MatrixTiles,
+}
+
+impl<E> Clone for Map<E> {
+    fn clone(&self) -> Map<E> {
+        *self
+    }
+}
+
+impl<E> Copy for Map<E> {}
+
+impl<E> fmt::Debug for Map<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} of {:?}", self.tiles, self.matrix)
+    }
+}
+
+impl<E> Map<E> {
+    pub(crate) fn new(matrix: In<E>, tiles: MatrixTiles) -> Map<E> {
+        Map { matrix, tiles }
+    }
+}
+
 /// The parameter that counts a kernel's work. If it is 0, the kernel does nothing and dereferences
 /// no pointer. Every kernel has one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -169,6 +196,8 @@ pub enum Kind {
     Reads(&'static str),
     /// A pointer that is written.
     Writes(&'static str),
+    /// A matrix that is read by tiles.
+    Maps(&'static str),
 }
 
 /// One argument, before there are addresses.
@@ -178,6 +207,18 @@ pub(crate) enum Argument {
     Word(u64),
     /// A pointer.
     At(Pointer),
+    /// A matrix at a pointer.
+    Tiles(Pointer, MatrixTiles),
+}
+
+impl Argument {
+    /// Where it leads, if it leads anywhere.
+    pub(crate) fn pointer(self) -> Option<Pointer> {
+        match self {
+            Argument::Word(_) => None,
+            Argument::At(pointer) | Argument::Tiles(pointer, _) => Some(pointer),
+        }
+    }
 }
 
 /// A type that a parameter can have.
@@ -229,6 +270,13 @@ impl<E: Element> ParameterType for Out<E> {
     const KIND: Kind = Kind::Writes(E::NAME);
     fn argument(self) -> Argument {
         Argument::At(self.pointer)
+    }
+}
+
+impl<E: Element> ParameterType for Map<E> {
+    const KIND: Kind = Kind::Maps(E::NAME);
+    fn argument(self) -> Argument {
+        Argument::Tiles(self.matrix.pointer, self.tiles)
     }
 }
 
@@ -312,19 +360,23 @@ impl Signature {
                 Kind::Work(number) | Kind::Number(number) => format!("{number} {name}"),
                 Kind::Reads(element) => format!("const {element} *{name}"),
                 Kind::Writes(element) => format!("{element} *{name}"),
+                Kind::Maps(_) => format!("const __grid_constant__ TensorMap {name}"),
             })
             .collect();
         format!("#define PARAMETERS_OF_{} {}\n", self.entry, parameters.join(", "))
     }
 
     /// Arguments with which the kernel does nothing: the work is 0, and pointers are null.
-    pub(crate) fn without_work(&self, arguments: &[Argument]) -> Vec<u64> {
-        let argument =
-            |(parameter, argument): (&Parameter, &Argument)| match (parameter.kind, argument) {
-                (Kind::Work(_), _) | (_, Argument::At(_)) => 0,
-                (_, Argument::Word(word)) => *word,
-            };
-        self.parameters.iter().zip(arguments).map(argument).collect()
+    pub(crate) fn without_work(&self, arguments: &[Argument]) -> Arguments {
+        let mut nothing = Arguments::default();
+        for (parameter, argument) in self.parameters.iter().zip(arguments) {
+            match (parameter.kind, argument) {
+                (Kind::Work(_), _) | (_, Argument::At(_)) => nothing.push(&[0]),
+                (_, Argument::Word(word)) => nothing.push(&[*word]),
+                (_, Argument::Tiles(..)) => nothing.push(&[0; WORDS]),
+            }
+        }
+        nothing
     }
 }
 
@@ -399,6 +451,8 @@ mod tests {
             Odd { x: In::at(Location::Arena(64)), scale: 2.0, count: WorkCount(9), rows: 7 }
                 .arguments();
         let two = u64::from(2.0f32.to_bits());
-        assert_eq!(Odd::SIGNATURE.without_work(&arguments), [0, two, 0, 7]);
+        let mut nothing = Arguments::default();
+        [0, two, 0, 7].iter().for_each(|word| nothing.push(&[*word]));
+        assert_eq!(Odd::SIGNATURE.without_work(&arguments), nothing);
     }
 }

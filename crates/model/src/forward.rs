@@ -98,7 +98,9 @@ impl Forward<'_> {
     ) -> Result<TensorId, PlanError> {
         let (w, bias) = (self.weight(module)?, self.bias(module));
         let out = self.activation(out, self.segment.shape(w).rows())?;
-        self.segment.push_with_workspace(|workspace| Linear { x, w, bias, out, workspace })?;
+        let gelu = None;
+        let linear = |workspace| Linear { x, w, bias, out, gelu, workspace };
+        self.segment.push_with_workspace(linear)?;
         Ok(out)
     }
 

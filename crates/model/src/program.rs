@@ -14,6 +14,7 @@ use crate::params::Param;
 use crate::run_tensors::{HeadWeight, RunTensors};
 use crate::sharing::{Shard, Sharing};
 use crate::update;
+use plan::fuse::fuse;
 use plan::ops::{HeadEval, HeadTrain, Op};
 use plan::recompute::recompute;
 use plan::{
@@ -233,10 +234,11 @@ impl Draft {
 
 /// A draft in which every layer keeps everything for its backward, whatever levels the spec has.
 /// Levels can be applied only once: [`FullDraft::at`] returns a [`Draft`], which has no `at`.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct FullDraft {
     program: Program,
     schedule: Schedule,
+    scratch: Rc<dyn Scratch>,
     activations: Activations,
     /// What leaves with the last slice of a group.
     departures: Vec<Op>,
@@ -249,7 +251,7 @@ impl FullDraft {
         let op = architecture.network().name();
         let checked = spec.model.dims.checked();
         checked.map_err(|error| PlanError::Attribute { op, problem: error.to_string() })?;
-        let mut builder = ScheduleBuilder::with_scratch(scratch);
+        let mut builder = ScheduleBuilder::with_scratch(Rc::clone(&scratch));
         let tensors = RunTensors::new(&mut builder, spec)?;
         let activations = Activations::new();
         let mut drafting = Drafting { spec: &spec.model, tensors, builder, activations };
@@ -295,17 +297,22 @@ impl FullDraft {
             eval_slices: spec.eval.as_ref().map_or(Vec::new(), |eval| eval.slices.clone()),
             generate,
         };
-        Ok(FullDraft { program, schedule: builder.finish(), activations, departures })
+        Ok(FullDraft { program, schedule: builder.finish(), scratch, activations, departures })
     }
 
     /// The draft in which each layer keeps what its level says.
     pub fn at(self, levels: &[Level]) -> Result<Draft, PlanError> {
-        let FullDraft { program, mut schedule, activations, departures } = self;
+        let FullDraft { program, mut schedule, scratch, activations, departures } = self;
         let network = program.architecture.network();
         for slice in &program.train {
             let tensors = &schedule.tensors;
             let dropped = dropped(network, &activations, tensors, slice.segment, levels);
             recompute(&mut schedule, slice.segment, &dropped)?;
+        }
+        for segment in schedule.segment_ids() {
+            fuse(&mut schedule, segment, &*scratch);
+        }
+        for slice in &program.train {
             if slice.ends_group && !departures.is_empty() {
                 let lane = Lane::Communication;
                 schedule.insert_when_ready(slice.segment, lane, departures.clone())?;

@@ -23,6 +23,12 @@ pub trait Scratch: fmt::Debug {
     fn head_rows(&self, vocabulary: u64) -> u64 {
         vocabulary
     }
+
+    /// Whether this op, a linear layer or its gradient joined with the GELU next to it, is faster
+    /// than the two one after the other. Every backend computes the joined form.
+    fn computes_with_gelu(&self, _: &Op, _: &Tensors) -> bool {
+        false
+    }
 }
 
 /// For a backend that needs no scratch.

@@ -3,10 +3,10 @@
 //! their operations, but not all. The heads alternate between matmuls and passes over memory, so
 //! both count.
 
-use crate::gpu_scratch::WarpgroupAttention;
+use crate::gpu_scratch::{WarpgroupAttention, WarpgroupLinear};
 use crate::hardware::Hardware;
 use crate::lanes::Lane;
-use crate::ops::{HeadWork, Op};
+use crate::ops::{HeadWork, Linear, LinearBackwardInput, Op};
 use crate::schedule::{Schedule, SegmentId, Step};
 use crate::tensor::{Dtype, TensorId, Tensors};
 
@@ -33,6 +33,12 @@ const LINEAR: f64 = 1.04;
 
 /// The part of the waiting for a last wave that shows: the library divides the work of some tiles.
 const WAITING: f64 = 0.5;
+
+/// Share of the usual rate of a linear layer by warpgroups with a GELU in the same pass; of the
+/// gradient through one; and of that which also computes GELU again.
+const WITH_GELU: f64 = 0.97;
+const THROUGH_GELU: f64 = 0.77;
+const THROUGH_GELU_AGAIN: f64 = 0.74;
 
 /// How much faster than others the matmuls of a head are: a vocabulary is wide.
 const WIDE: f64 = 1.04;
@@ -205,7 +211,14 @@ fn kind(op: &Op, tensors: &Tensors, hardware: &Hardware) -> Kind {
         Op::AllGather(_) => Kind::Wire { rate: hardware.network.gather },
         Op::Attention(op) => attention(op.out, op.heads, op.dropout.is_some(), false),
         Op::AttentionBackward(op) => attention(op.out, op.heads, op.dropout.is_some(), true),
+        Op::Linear(Linear { out, gelu: Some(_), .. }) => {
+            with_gelu(tensors, *out, WITH_GELU, hardware)
+        }
         Op::Linear(op) => linear(tensors, op.out, hardware),
+        Op::LinearBackwardInput(LinearBackwardInput { d_x, gelu: Some(gelu), .. }) => {
+            let share = if gelu.again { THROUGH_GELU_AGAIN } else { THROUGH_GELU };
+            with_gelu(tensors, *d_x, share, hardware)
+        }
         Op::LinearBackwardInput(op) => linear(tensors, op.d_x, hardware),
         Op::LinearBackwardWeight(op) => {
             let d_w = tensors.get(op.d_w).shape;
@@ -272,13 +285,7 @@ fn launches(op: &Op) -> f64 {
 fn linear(tensors: &Tensors, out: TensorId, hardware: &Hardware) -> Kind {
     let shape = tensors.get(out).shape;
     let (rows, columns) = (shape.rows(), shape.width());
-    let work = rows as f64 * columns as f64;
-    let filled = |([height, width], share): ([u64; 2], f64)| {
-        let tiles = rows.div_ceil(height).saturating_mul(columns.div_ceil(width));
-        let waves = tiles.div_ceil(hardware.multiprocessors.max(1));
-        let slots = waves.saturating_mul(hardware.multiprocessors) as f64;
-        share * work / (slots * (height * width) as f64)
-    };
+    let filled = |(tile, share): ([u64; 2], f64)| share * filled([rows, columns], tile, hardware);
     let share = match hardware.multiprocessors {
         0 => 1.0,
         _ => {
@@ -287,6 +294,22 @@ fn linear(tensors: &Tensors, out: TensorId, hardware: &Hardware) -> Kind {
         }
     };
     Kind::Matmul { share }
+}
+
+/// A linear layer by warpgroups with a GELU in the same pass, whose tiles are not divided.
+fn with_gelu(tensors: &Tensors, out: TensorId, share: f64, hardware: &Hardware) -> Kind {
+    let shape = tensors.get(out).shape;
+    let filled = filled([shape.rows(), shape.width()], WarpgroupLinear::TILE, hardware);
+    Kind::Matmul { share: if hardware.multiprocessors > 0 { share * filled } else { 1.0 } }
+}
+
+/// The part of all multiprocessors' work that goes into an output of this size, if each of them
+/// computes whole tiles, one after the other.
+fn filled([rows, columns]: [u64; 2], [height, width]: [u64; 2], hardware: &Hardware) -> f64 {
+    let tiles = rows.div_ceil(height).saturating_mul(columns.div_ceil(width));
+    let waves = tiles.div_ceil(hardware.multiprocessors.max(1));
+    let slots = waves.saturating_mul(hardware.multiprocessors.max(1)) as f64;
+    rows as f64 * columns as f64 / (slots * (height * width) as f64)
 }
 
 /// The part of whole tiles that a matmul's output of this size uses.

@@ -134,6 +134,63 @@ impl WarpgroupAttention {
     }
 }
 
+/// A linear layer, or the gradient of its input, by warpgroups: a kernel of our own, which can
+/// compute the GELU next to it in the same pass. Tiles of its output are divided among
+/// multiprocessors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WarpgroupLinear {
+    /// Rows of the output: tokens.
+    pub rows: u64,
+    /// Columns of the output.
+    pub columns: u64,
+    /// Numbers that are summed for each output.
+    pub inner: u64,
+}
+
+impl WarpgroupLinear {
+    /// Rows and columns of a tile.
+    pub const TILE: [u64; 2] = [128, 192];
+
+    /// Below as many tiles the library is faster, which divides sums as well.
+    const LEAST_TILES: u64 = 66;
+
+    /// How many times as wide as its input an output must be: as wide as GPT's hidden layer. Other
+    /// matmuls have no GELU next to them, and the library's best algorithm is 1 % faster. It does
+    /// not matter whether a GELU is there, so that a layer has the same bits when it is computed
+    /// again without one.
+    const WIDER: u64 = 4;
+
+    /// None if the library computes it: in f32, for few tokens, for narrow outputs, and where rows
+    /// do not begin where the copies of tiles can.
+    pub fn new(dtype: Dtype, rows: u64, columns: u64, inner: u64) -> Option<WarpgroupLinear> {
+        let sizes = WarpgroupLinear { rows, columns, inner };
+        let is_whole = columns.is_multiple_of(8) && inner.is_multiple_of(8) && inner > 0;
+        let is_wide = columns / WarpgroupLinear::WIDER >= inner;
+        let is_used = is_whole && is_wide && matches!(dtype, Dtype::Bf16 | Dtype::F16);
+        (is_used && sizes.tiles()? >= WarpgroupLinear::LEAST_TILES).then_some(sizes)
+    }
+
+    /// The kernel for an op.
+    pub fn of(op: &Op, tensors: &Tensors) -> Option<WarpgroupLinear> {
+        let (input, w, output) = match op {
+            Op::Linear(op) => (op.x, op.w, op.out),
+            Op::LinearBackwardInput(op) => (op.d_out, op.w, op.d_x),
+            _ => return None,
+        };
+        let [input, w, output] = [input, w, output].map(|id| tensors.get(id));
+        let (rows, columns, inner) =
+            (output.shape.rows(), output.shape.width(), input.shape.width());
+        let sizes = WarpgroupLinear::new(w.dtype, rows, columns, inner)?;
+        (output.dtype == w.dtype).then_some(sizes)
+    }
+
+    /// Tiles of the output.
+    pub fn tiles(self) -> Option<u64> {
+        let [height, width] = WarpgroupLinear::TILE;
+        self.rows.div_ceil(height).checked_mul(self.columns.div_ceil(width))
+    }
+}
+
 impl GpuScratch {
     /// For a matmul, and for one of its operands transposed.
     fn matmul(self, transposed: Option<Transposed>) -> Option<u64> {
@@ -206,6 +263,10 @@ impl Scratch for GpuScratch {
 
     fn head_rows(&self, vocabulary: u64) -> u64 {
         vocabulary.checked_next_multiple_of(HEAD_ROWS).unwrap_or(vocabulary)
+    }
+
+    fn computes_with_gelu(&self, op: &Op, tensors: &Tensors) -> bool {
+        self.warpgroups && WarpgroupLinear::of(op, tensors).is_some()
     }
 }
 

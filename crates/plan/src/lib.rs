@@ -30,6 +30,7 @@ pub mod tensor;
 pub mod ops;
 pub mod schedule;
 pub mod recompute;
+pub mod fuse;
 pub mod lanes;
 pub mod lifetimes;
 pub mod arena;

@@ -56,7 +56,8 @@ fn case(sizes: &Sizes, scratch: &Rc<dyn Scratch>) -> Result<Case, PlanError> {
     let out = case.tensor("out", &out_dims)?;
     let mut segment = case.segment();
     let bias = bias_pair.map(|(bias, _)| bias);
-    segment.push_with_workspace(|workspace| Linear { x, w, bias, out, workspace })?;
+    let linear = |workspace| Linear { x, w, bias, out, gelu: None, workspace };
+    segment.push_with_workspace(linear)?;
     let [d_x] = backward(&mut segment, &accumulators, &[(out, d_out)], [x])?;
     let segment = segment.finish();
     case.run(segment, StepInputs::default());

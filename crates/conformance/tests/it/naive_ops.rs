@@ -3,9 +3,9 @@
 use crate::naive::Naive;
 use plan::ops::{
     AdamW, Attention, AttentionBackward, AttentionDecode, CacheStore, Dropout, DropoutSite, Embed,
-    EmbedBackward, Gelu, GeluBackward, GeluKind, GradNorm, HeadEval, HeadTrain, LayerNorm,
-    LayerNormBackward, Linear, LinearBackwardInput, LinearBackwardWeight, LossScaler, PositionFrom,
-    Scaling, SelectPosition, Write,
+    EmbedBackward, Gelu, GeluBackward, GeluBefore, GeluKind, GradNorm, HeadEval, HeadTrain,
+    LayerNorm, LayerNormBackward, Linear, LinearBackwardInput, LinearBackwardWeight, LossScaler,
+    PositionFrom, Scaling, SelectPosition, Write,
 };
 use plan::{StepInputs, TensorId};
 use rng::dropout::{DRAWS, MaskKey, Site, attention_draw, threshold};
@@ -162,7 +162,11 @@ pub fn linear(b: &mut Naive, op: &Linear) {
     for token in x.chunks_exact(inputs) {
         out.extend((0..outputs).map(|o| dot(token, &w[o * inputs..][..inputs]) + bias[o]));
     }
-    b.put(op.out, &out);
+    let sums = op.gelu.and_then(|gelu| gelu.sums).unwrap_or(op.out);
+    b.put(sums, &out);
+    if let Some(of) = op.gelu {
+        gelu(b, &Gelu { x: sums, out: op.out, kind: of.kind });
+    }
 }
 
 fn dot(a: &[f64], b: &[f64]) -> f64 {
@@ -179,6 +183,9 @@ pub fn linear_backward_input(b: &mut Naive, op: &LinearBackwardInput) {
         );
     }
     b.put(op.d_x, &d_x);
+    if let Some(GeluBefore { kind, x, again }) = op.gelu {
+        gelu_backward(b, &GeluBackward { x, d: op.d_x, kind, again });
+    }
 }
 
 pub fn linear_backward_weight(b: &mut Naive, op: &LinearBackwardWeight) {

@@ -1,7 +1,7 @@
 //! GELU and its gradient, element by element.
 
 use crate::executor::StepContext;
-use crate::isa::for_each_isa;
+use crate::isa::{Isa, for_each_isa};
 use crate::math::{erf, exp, tanh};
 use crate::pool::Output;
 use plan::BackendError;
@@ -19,54 +19,79 @@ const UNIT: usize = 4096;
 
 /// `out = gelu(x)`.
 pub(crate) fn forward(cx: &StepContext<'_>, op: &Gelu) -> Result<(), BackendError> {
-    let isa = cx.isa;
-    let (x, out) = (cx.memory.read(op.x), cx.memory.write(op.out));
-    cx.pool.split(x.len().div_ceil(UNIT), [Output::new(out, UNIT)], |_, units, [out]| {
-        let x = &x[units.start * UNIT..][..out.len()];
-        match op.kind {
-            GeluKind::Erf => erf_forward(isa, x, out),
-            GeluKind::Tanh => tanh_forward(isa, x, out),
-        }
-    });
+    apply(cx, op.kind, cx.memory.read(op.x), cx.memory.write(op.out));
     Ok(())
 }
 
 /// `d *= gelu'(x)`.
 pub(crate) fn backward(cx: &StepContext<'_>, op: &GeluBackward) -> Result<(), BackendError> {
-    let isa = cx.isa;
     let d = cx.memory.write(op.d);
-    if op.again {
-        let x = cx.memory.write(op.x);
-        let units = x.len().div_ceil(UNIT);
-        let outputs = [Output::new(d, UNIT), Output::new(x, UNIT)];
-        cx.pool.split(units, outputs, |_, _, [d, x]| match op.kind {
-            GeluKind::Erf => {
-                erf_backward(isa, x, d);
-                in_place(x, |x, out| erf_forward(isa, x, out));
-            }
-            GeluKind::Tanh => {
-                tanh_backward(isa, x, d);
-                in_place(x, |x, out| tanh_forward(isa, x, out));
-            }
-        });
-        return Ok(());
+    match op.again {
+        true => gradient_and_value(cx, op.kind, cx.memory.write(op.x), d),
+        false => gradient(cx, op.kind, cx.memory.read(op.x), d),
     }
-    let x = cx.memory.read(op.x);
-    cx.pool.split(x.len().div_ceil(UNIT), [Output::new(d, UNIT)], |_, units, [d]| {
-        let x = &x[units.start * UNIT..][..d.len()];
-        match op.kind {
-            GeluKind::Erf => erf_backward(isa, x, d),
-            GeluKind::Tanh => tanh_backward(isa, x, d),
-        }
-    });
     Ok(())
+}
+
+/// GELU of `x`.
+pub(super) fn apply(cx: &StepContext<'_>, kind: GeluKind, x: &[f32], out: &mut [f32]) {
+    let isa = cx.isa;
+    cx.pool.split(x.len().div_ceil(UNIT), [Output::new(out, UNIT)], |_, units, [out]| {
+        let x = &x[units.start * UNIT..][..out.len()];
+        value(isa, kind, x, out);
+    });
+}
+
+/// GELU of `x`, which replaces it.
+pub(super) fn in_place(cx: &StepContext<'_>, kind: GeluKind, x: &mut [f32]) {
+    let isa = cx.isa;
+    cx.pool.split(x.len().div_ceil(UNIT), [Output::new(x, UNIT)], |_, _, [x]| {
+        replace(x, |x, out| value(isa, kind, x, out));
+    });
+}
+
+/// `d *= gelu'(x)`.
+pub(super) fn gradient(cx: &StepContext<'_>, kind: GeluKind, x: &[f32], d: &mut [f32]) {
+    let isa = cx.isa;
+    cx.pool.split(x.len().div_ceil(UNIT), [Output::new(d, UNIT)], |_, units, [d]| {
+        slope(isa, kind, &x[units.start * UNIT..][..d.len()], d);
+    });
+}
+
+/// The same; and GELU of `x` replaces it.
+pub(super) fn gradient_and_value(
+    cx: &StepContext<'_>,
+    kind: GeluKind,
+    x: &mut [f32],
+    d: &mut [f32],
+) {
+    let isa = cx.isa;
+    let units = x.len().div_ceil(UNIT);
+    cx.pool.split(units, [Output::new(d, UNIT), Output::new(x, UNIT)], |_, _, [d, x]| {
+        slope(isa, kind, x, d);
+        replace(x, |x, out| value(isa, kind, x, out));
+    });
+}
+
+fn value(isa: Isa, kind: GeluKind, x: &[f32], out: &mut [f32]) {
+    match kind {
+        GeluKind::Erf => erf_forward(isa, x, out),
+        GeluKind::Tanh => tanh_forward(isa, x, out),
+    }
+}
+
+fn slope(isa: Isa, kind: GeluKind, x: &[f32], d: &mut [f32]) {
+    match kind {
+        GeluKind::Erf => erf_backward(isa, x, d),
+        GeluKind::Tanh => tanh_backward(isa, x, d),
+    }
 }
 
 /// Elements that pass through a buffer on the stack at a time.
 const PIECE: usize = 256;
 
 /// Replaces each number by a function of it.
-fn in_place(x: &mut [f32], function: impl Fn(&[f32], &mut [f32])) {
+fn replace(x: &mut [f32], function: impl Fn(&[f32], &mut [f32])) {
     let mut piece = [0.0; PIECE];
     for part in x.chunks_mut(PIECE) {
         let before = &mut piece[..part.len()];

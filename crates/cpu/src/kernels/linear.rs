@@ -1,13 +1,17 @@
-//! Linear layers: three matmuls of `gemm`, and the bias gradient.
+//! Linear layers: three matmuls of `gemm`, and the bias gradient. A GELU that is part of the op
+//! follows as a pass of its own.
 
+use super::gelu;
 use super::gemm::{Matmul, Matrix, matmul};
 use crate::executor::StepContext;
 use crate::isa::for_each_isa;
 use crate::pool::Output;
 use plan::BackendError;
-use plan::ops::{Linear, LinearBackwardInput, LinearBackwardWeight, TOKEN_BLOCK, Write};
+use plan::ops::{
+    GeluBefore, Linear, LinearBackwardInput, LinearBackwardWeight, TOKEN_BLOCK, Write,
+};
 
-/// `out = x wᵀ + bias`.
+/// `out = x wᵀ + bias`, or GELU of that.
 pub(crate) fn forward(cx: &StepContext<'_>, op: &Linear) -> Result<(), BackendError> {
     let isa = cx.isa;
     let (inner, columns) = (cx.width(op.x), cx.width(op.out));
@@ -20,12 +24,19 @@ pub(crate) fn forward(cx: &StepContext<'_>, op: &Linear) -> Result<(), BackendEr
         bias: op.bias.map(|bias| cx.memory.read(bias)),
         write: Write::Overwrite,
     };
-    let (scratch, out_btn) = (cx.memory.write(op.workspace), cx.memory.write(op.out));
-    matmul(cx.pool, isa, scratch, &operands, out_btn);
+    let sums = op.gelu.and_then(|gelu| gelu.sums);
+    let (scratch, sums_btn) =
+        (cx.memory.write(op.workspace), cx.memory.write(sums.unwrap_or(op.out)));
+    matmul(cx.pool, isa, scratch, &operands, sums_btn);
+    match (op.gelu, sums) {
+        (None, _) => {}
+        (Some(gelu), None) => gelu::in_place(cx, gelu.kind, sums_btn),
+        (Some(gelu), Some(_)) => gelu::apply(cx, gelu.kind, sums_btn, cx.memory.write(op.out)),
+    }
     Ok(())
 }
 
-/// `d_x = d_out w`.
+/// `d_x = d_out w`, or that times the slope of a GELU.
 pub(crate) fn backward_input(
     cx: &StepContext<'_>,
     op: &LinearBackwardInput,
@@ -43,6 +54,15 @@ pub(crate) fn backward_input(
     };
     let (scratch, d_x_btk) = (cx.memory.write(op.workspace), cx.memory.write(op.d_x));
     matmul(cx.pool, isa, scratch, &operands, d_x_btk);
+    match op.gelu {
+        None => {}
+        Some(GeluBefore { kind, x, again: true }) => {
+            gelu::gradient_and_value(cx, kind, cx.memory.write(x), d_x_btk);
+        }
+        Some(GeluBefore { kind, x, again: false }) => {
+            gelu::gradient(cx, kind, cx.memory.read(x), d_x_btk);
+        }
+    }
     Ok(())
 }
 

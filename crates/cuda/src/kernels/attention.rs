@@ -1,7 +1,7 @@
 //! Launches of attention. 16-bit formats run on tensor cores, f32 too where it may be rounded to
 //! TF32, else on plain multiply-adds.
 
-use super::{attention_hopper, count, unsupported};
+use super::{SHARED_MEMORY, attention_hopper, count, unsupported};
 use crate::constants::constants;
 use crate::lowering::{Extent, Lowering, Mask, ModuleSpec, Source};
 use crate::signature::{In, Out, T, WorkCount, signatures};
@@ -88,14 +88,21 @@ pub(super) static ATTENTION: Source = Source {
     file: "attention.cu",
     signatures: SIGNATURES,
     constants: Constants::NAMES,
-    parts: &[HEADS, TENSOR_CORES, SIXTEEN_BIT, SOFTMAX, include_str!("attention.cu")],
+    parts: &[
+        HEADS,
+        SHARED_MEMORY,
+        TENSOR_CORES,
+        SIXTEEN_BIT,
+        SOFTMAX,
+        include_str!("attention.cu"),
+    ],
     warpgroups: false,
 };
 pub(super) static ATTENTION_TF32: Source = Source {
     file: "attention.cu",
     signatures: SIGNATURES,
     constants: Constants::NAMES,
-    parts: &[HEADS, TENSOR_CORES, TF32, SOFTMAX, include_str!("attention.cu")],
+    parts: &[HEADS, SHARED_MEMORY, TENSOR_CORES, TF32, SOFTMAX, include_str!("attention.cu")],
     warpgroups: false,
 };
 pub(super) static ATTENTION_F32: Source = Source {

@@ -35,8 +35,6 @@ DEVICE u64 line_start(const BlockTile &place, u32 positions) {
     return ((u64)place.row * HEADS + place.head) * positions;
 }
 
-DEVICE constexpr u32 ceil_divide(u32 x, u32 y) { return (x + y - 1) / y; }
-
 DEVICE float score_scale() { return 1.0f / sqrtf((float)HEAD_SIZE); }
 
 // The dropout of one head, which is counted over the whole iteration.

@@ -1,7 +1,7 @@
 //! Launches of attention on Hopper's warpgroups. `attention_hopper_backward.rs` has the gradients.
 
 use super::attention::{HEADS, Heads, SIXTEEN_BIT, SOFTMAX, TENSOR_CORES};
-use super::count;
+use super::{SHARED_MEMORY, count};
 use crate::constants::constants;
 use crate::lowering::{Extent, Lowering, Mask, ModuleSpec, Source};
 use crate::signature::{In, Out, T, WorkCount, signatures};
@@ -47,6 +47,7 @@ constants! {
 }
 
 pub(super) const WARPGROUPS: &str = include_str!("warpgroups.cuh");
+pub(super) const PANELS: &str = include_str!("attention_panels.cuh");
 
 pub(super) static ATTENTION_HOPPER: Source = Source {
     file: "attention_hopper.cu",
@@ -54,10 +55,12 @@ pub(super) static ATTENTION_HOPPER: Source = Source {
     constants: Constants::NAMES,
     parts: &[
         HEADS,
+        SHARED_MEMORY,
         TENSOR_CORES,
         SIXTEEN_BIT,
         SOFTMAX,
         WARPGROUPS,
+        PANELS,
         include_str!("attention_hopper.cu"),
     ],
     warpgroups: true,

@@ -2,8 +2,8 @@
 //! heads.
 
 use super::attention::{HEADS, Heads, SIXTEEN_BIT, SOFTMAX, TENSOR_CORES};
-use super::attention_hopper::{ALIGNMENT, Kernels, PANEL_ROW, WARPGROUPS};
-use super::count;
+use super::attention_hopper::{ALIGNMENT, Kernels, PANEL_ROW, PANELS, WARPGROUPS};
+use super::{SHARED_MEMORY, count};
 use crate::constants::constants;
 use crate::lowering::{Extent, Lowering, Mask, ModuleSpec, Source};
 use crate::signature::{In, Out, T, WorkCount, signatures};
@@ -74,10 +74,12 @@ macro_rules! gradient {
             constants: Constants::NAMES,
             parts: &[
                 HEADS,
+                SHARED_MEMORY,
                 TENSOR_CORES,
                 SIXTEEN_BIT,
                 SOFTMAX,
                 WARPGROUPS,
+                PANELS,
                 GRADIENT,
                 include_str!($file),
             ],

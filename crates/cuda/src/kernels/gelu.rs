@@ -3,7 +3,7 @@
 use crate::constants::constants;
 use crate::lowering::{Extent, Lowering, Source, pack_of};
 use crate::signature::{In, Launch, Out, T, WorkCount, signatures};
-use plan::ops::{Gelu, GeluBackward, GeluKind};
+use plan::ops::{Gelu, GeluBackward, GeluBefore, GeluKind};
 use plan::{BackendError, Dtype, TensorId};
 
 signatures! {
@@ -18,11 +18,14 @@ constants! {
     fixed { THREADS }
 }
 
+/// The function itself.
+pub(super) const FUNCTION: &str = include_str!("gelu.cuh");
+
 pub(crate) static GELU: Source = Source {
     file: "gelu.cu",
     signatures: SIGNATURES,
     constants: Constants::NAMES,
-    parts: &[include_str!("gelu.cu")],
+    parts: &[FUNCTION, include_str!("gelu.cu")],
     warpgroups: false,
 };
 
@@ -43,11 +46,32 @@ fn launch<K: Launch>(
 }
 
 pub(super) fn forward(cx: &mut Lowering<'_>, op: &Gelu) -> Result<(), BackendError> {
-    let (x, out) = (cx.read(op.x)?, cx.write(op.out)?);
-    launch(cx, (op.kind, false), op.x, |packs| GeluForward { packs, x, out })
+    let x = cx.read(op.x)?;
+    apply(cx, op.kind, x, op.out)
+}
+
+/// GELU of `x`, which is like `out`, or `out` itself.
+pub(super) fn apply(
+    cx: &mut Lowering<'_>,
+    kind: GeluKind,
+    x: In<T>,
+    out: TensorId,
+) -> Result<(), BackendError> {
+    let to = cx.write(out)?;
+    launch(cx, (kind, false), out, |packs| GeluForward { packs, x, out: to })
 }
 
 pub(super) fn backward(cx: &mut Lowering<'_>, op: &GeluBackward) -> Result<(), BackendError> {
-    let (x, d) = (cx.write_if(op.again, op.x)?, cx.write(op.d)?);
-    launch(cx, (op.kind, op.again), op.x, |packs| GeluGradient { packs, x, d })
+    slope(cx, GeluBefore { kind: op.kind, x: op.x, again: op.again }, op.d)
+}
+
+/// `d` times the slope of a GELU.
+pub(super) fn slope(
+    cx: &mut Lowering<'_>,
+    gelu: GeluBefore,
+    d: TensorId,
+) -> Result<(), BackendError> {
+    let GeluBefore { kind, x, again } = gelu;
+    let (at, d) = (cx.write_if(again, x)?, cx.write(d)?);
+    launch(cx, (kind, again), x, |packs| GeluGradient { packs, x: at, d })
 }

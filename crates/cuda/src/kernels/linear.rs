@@ -1,6 +1,7 @@
-//! Linear layers and their gradients: matmuls of cuBLASLt, and the column sum for a bias.
+//! Linear layers and their gradients: matmuls of cuBLASLt, or on Hopper's warpgroups kernels of our
+//! own, and the column sum for a bias.
 
-use super::{sums, transpose};
+use super::{gelu, linear_hopper, sums, transpose};
 use crate::cublaslt::Orientation;
 use crate::lowering::{Lowering, Matmul, MatmulSpec};
 use crate::signature::{In, MatmulInput};
@@ -16,21 +17,31 @@ fn spec(orientation: Orientation, a: Shape, out: Shape) -> MatmulSpec {
 }
 
 pub(super) fn forward(cx: &mut Lowering<'_>, op: &Linear) -> Result<(), BackendError> {
+    if linear_hopper::forward(cx, op)? {
+        return Ok(());
+    }
+    let sums = op.gelu.and_then(|gelu| gelu.sums).unwrap_or(op.out);
     let spec = spec(Orientation::TimesTransposed, cx.shape(op.x), cx.shape(op.out));
     let operands = Matmul {
         a: cx.read(op.x)?,
         b: cx.read(op.w)?,
-        out: cx.write(op.out)?,
+        out: cx.write(sums)?,
         bias: op.bias.map(|bias| cx.read(bias)).transpose()?,
         scratch: cx.scratch(op.workspace)?,
     };
-    cx.matmul(spec, operands)
+    cx.matmul(spec, operands)?;
+    let Some(of) = op.gelu else { return Ok(()) };
+    let sums = cx.read(sums)?;
+    gelu::apply(cx, of.kind, sums, op.out)
 }
 
 pub(super) fn backward_input(
     cx: &mut Lowering<'_>,
     op: &LinearBackwardInput,
 ) -> Result<(), BackendError> {
+    if linear_hopper::backward_input(cx, op)? {
+        return Ok(());
+    }
     let (d_out, w) = (cx.shape(op.d_out), cx.shape(op.w));
     let matrix = Transposed::for_input(cx.dtype(op.w), d_out.rows(), w);
     let (orientation, b) = match transpose::wanted(cx, matrix) {
@@ -48,7 +59,8 @@ pub(super) fn backward_input(
         bias: None,
         scratch: cx.scratch(op.workspace)?,
     };
-    cx.matmul(spec(orientation, d_out, cx.shape(op.d_x)), operands)
+    cx.matmul(spec(orientation, d_out, cx.shape(op.d_x)), operands)?;
+    op.gelu.map_or(Ok(()), |gelu| gelu::slope(cx, gelu, op.d_x))
 }
 
 /// The operands of a weight's gradient as its matmul reads them: the narrower one may be

@@ -11,6 +11,7 @@ mod head;
 mod layernorm;
 mod layernorm_backward;
 mod linear;
+mod linear_hopper;
 mod ranks;
 pub(crate) mod sums;
 mod transpose;
@@ -24,6 +25,9 @@ pub use sums::ColumnPartials;
 
 /// The text that all files share.
 pub(crate) const PRELUDE: &str = include_str!("prelude.cuh");
+
+/// The text of files with dynamic shared memory.
+const SHARED_MEMORY: &str = include_str!("shared_memory.cuh");
 
 /// Adds the launches of one op.
 pub(crate) fn lower(cx: &mut Lowering<'_>, op: &Op) -> Result<(), BackendError> {
@@ -98,6 +102,7 @@ mod tests {
         &head::HEAD,
         &layernorm::LAYERNORM,
         &layernorm_backward::LAYERNORM_BACKWARD,
+        &linear_hopper::LINEAR_HOPPER,
         &ranks::RANKS,
         &sums::SUMS,
         &transpose::TRANSPOSE,

@@ -53,6 +53,28 @@ template <class T> DEVICE T rounded(float x) {
     return y;
 }
 
+// Two numbers of a 16-bit format in a word. The last argument only chooses the format.
+
+DEVICE u32 pair(float low, float high, bf16) {
+    u32 both;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
+    return both;
+}
+
+DEVICE u32 pair(float low, float high, f16) {
+    u32 both;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
+    return both;
+}
+
+DEVICE float lower_of(u32 both, bf16) { return __uint_as_float(both << 16); }
+
+DEVICE float upper_of(u32 both, bf16) { return __uint_as_float(both & 0xffff0000u); }
+
+DEVICE float lower_of(u32 both, f16) { return widen(f16{(u16)both}); }
+
+DEVICE float upper_of(u32 both, f16) { return widen(f16{(u16)(both >> 16)}); }
+
 // COUNT numbers that are moved together; memory is aligned to all of them.
 template <class T, int COUNT> struct alignas(sizeof(T) * COUNT) Pack {
     T at[COUNT];
@@ -95,6 +117,8 @@ template <class T, int COUNT> DEVICE float number(const Held<T, COUNT> &held, in
 template <class T, int COUNT> DEVICE void forget(Held<T, COUNT> &held) {
     UNROLL for (u32 &word : held.words) asm volatile("" : "+r"(word));
 }
+
+DEVICE constexpr u32 ceil_divide(u32 x, u32 y) { return (x + y - 1) / y; }
 
 // Functions of one instruction, to about 2e-7. Results below 2^-126 are 0.
 

@@ -194,7 +194,12 @@ mod tests {
         segment.push_on(lane, op).unwrap();
         segment.finish();
         let plan = Plan::new(b.finish()).unwrap();
-        let options = LoweringOptions { tf32: false, tiles: Tiles::Small, warpgroups: false };
+        let options = LoweringOptions {
+            tf32: false,
+            tiles: Tiles::Small,
+            warpgroups: false,
+            multiprocessors: 1,
+        };
         lower(&plan, options).unwrap().segments.remove(0).remove(0)
     }
 
@@ -289,7 +294,12 @@ mod tests {
         segment.push(AllGather { piece: None, buffer, pieces }).unwrap();
         segment.finish();
         let plan = Plan::new(b.finish()).unwrap();
-        let options = LoweringOptions { tf32: false, tiles: Tiles::Small, warpgroups: false };
+        let options = LoweringOptions {
+            tf32: false,
+            tiles: Tiles::Small,
+            warpgroups: false,
+            multiprocessors: 1,
+        };
         let error = lower(&plan, options).map(|_| ()).unwrap_err().to_string();
         assert!(error.ends_with("all_gather on the lane of compute"), "{error}");
     }

@@ -34,18 +34,6 @@ DEVICE void multiply_add(float (&sum)[4], const u32 (&a)[4], u32 b0, u32 b1, f16
                    "f"(sum[1]), "f"(sum[2]), "f"(sum[3]));
 }
 
-DEVICE u32 pair(float low, float high, bf16) {
-    u32 both;
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
-    return both;
-}
-
-DEVICE u32 pair(float low, float high, f16) {
-    u32 both;
-    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
-    return both;
-}
-
 // Results.
 
 // Writes eight channels of a row, as far as the head has them.

@@ -2,7 +2,7 @@
 // which numbers, tiles from global to shared memory, and rows that are left operands. What depends
 // on the format is in `tensor_16bit.cuh` and `tensor_tf32.cuh`, one of which follows.
 //
-// Included after `attention_heads.cuh`. Defined by the host: T, the format; LINE, the numbers of a
+// Included after `attention_heads.cuh` and `shared_memory.cuh`. Defined by the host: T, the format; LINE, the numbers of a
 // row in shared memory: 16 bytes more than HEAD_PAD, so that the eight rows of one matrix load never
 // meet in a bank.
 
@@ -24,15 +24,7 @@ DEVICE u32 operand(u32 x);
 
 DEVICE void store_shared(u32 to, T x);
 
-// Instructions that C++ lacks. Shared memory is addressed by 32 bits throughout.
-
-extern __shared__ Pack<u32, 4> shared_memory[];
-
-DEVICE u32 shared_start() {
-    u64 address;
-    asm volatile("cvta.to.shared.u64 %0, %1;" : "=l"(address) : "l"(shared_memory));
-    return (u32)address;
-}
+// Instructions that C++ lacks.
 
 // Starts a copy of 16 bytes, of which those from `size` on become zero.
 DEVICE void copy_16(u32 to, const void *from, u32 size) {

@@ -6,13 +6,12 @@
 //     warpgroup_multiply<B_DOWN>(sums, registers, b, add)
 // where DOWN means that the dimension that is summed goes down the rows of the tile.
 //
-// Included after `tensor_cores.cuh` and `softmax.cuh`.
+// Included after `shared_memory.cuh`.
 //
 // A tile is kept in panels of 64 numbers, 128 bytes a row. The hardware's swizzle exchanges the
 // 16-byte chunks of a row: chunk c of row r is at c ^ (r % 8), so that eight rows at one chunk are
 // in different banks. Tiles begin at multiples of 1024 bytes.
 
-constexpr int PANELS = (HEAD_PAD + 63) / 64;
 constexpr u32 PANEL_ROW = 128;
 
 DEVICE u32 aligned_shared_start() { return (shared_start() + 1023) & ~1023u; }
@@ -55,21 +54,6 @@ template <int LEFT, int N> DEVICE void warpgroup_wait(float (&sums)[N][4]) {
 
 // Makes what this thread wrote to shared memory visible to matmuls and bulk copies.
 DEVICE void publish_shared() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
-
-// Starts to copy rows `first ..` of one head into panels. Rows from `limit` on, and channels past
-// the head's size, become zero.
-template <int ROWS, int THREADS, u32 STRIDE>
-DEVICE void copy_panels(u32 to, const T *from, u32 first, u32 limit, u32 thread) {
-    constexpr u32 CHUNKS = HEAD_PAD / 8;
-    from += (u64)first * STRIDE;
-    UNROLL for (u32 i = 0; i < ceil_divide(ROWS * CHUNKS, THREADS); ++i) {
-        const u32 index = thread + i * THREADS, row = index / CHUNKS, chunk = index % CHUNKS;
-        if (ROWS * CHUNKS % THREADS != 0 && row >= ROWS) break;
-        const bool inside = first + row < limit && chunk * 8 < HEAD_SIZE;
-        copy_16(to + chunk / 8 * (ROWS * PANEL_ROW) + row * PANEL_ROW + (chunk % 8 ^ row % 8) * 16,
-                from + (inside ? row * STRIDE + chunk * 8 : 0), inside ? 16 : 0);
-    }
-}
 
 // Writes a warp's 16 rows of 64 numbers into a panel.
 DEVICE void store_panel(u32 to, u32 row, const u32 (&numbers)[4][4]) {

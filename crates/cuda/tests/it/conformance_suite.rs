@@ -75,7 +75,10 @@ fn sixteen_bit_ops_lower() {
         for dtype in [Dtype::Bf16, Dtype::F16] {
             let lower = |plan: Plan| {
                 let proved = verify(plan, MOST_SCRATCH)?;
-                modules(&proved, LoweringOptions { tf32: true, tiles, warpgroups })?;
+                modules(
+                    &proved,
+                    LoweringOptions { tf32: true, tiles, warpgroups, multiprocessors: 132 },
+                )?;
                 Err(BackendError::Refused { what: LOWERED.to_string() })
             };
             let result = check_formats(&lower, &lower, dtype, &[], &scratch());

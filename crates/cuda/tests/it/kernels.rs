@@ -230,7 +230,8 @@ fn check(compiler: &Compiler, used: &ModuleUse, sm: u32, table: &mut Vec<String>
 fn modules_of(name: &str, plan: &Plan, sm: u32) -> Vec<ModuleUse> {
     let kinds = [(true, false), (false, false), (true, true)];
     let found = |&(tf32, warpgroups): &(bool, bool)| {
-        let options = LoweringOptions { tf32, tiles: Tiles::of(sm), warpgroups };
+        let options =
+            LoweringOptions { tf32, tiles: Tiles::of(sm), warpgroups, multiprocessors: 132 };
         modules(plan, options).unwrap_or_else(|error| panic!("{name}: {error}"))
     };
     kinds.iter().filter(|kind| sm == HOPPER || !kind.1).flat_map(found).collect()
@@ -393,7 +394,12 @@ fn embeddings_without_positions_compile() {
     let scratch: Rc<dyn Scratch> = Rc::new(MOST_SCRATCH);
     let cases = conformance::cases::cases(&scratch).unwrap();
     let case = cases.into_iter().find(|case| case.name == "embed_without_positions").unwrap();
-    let options = LoweringOptions { tf32: true, tiles: Tiles::of(90), warpgroups: false };
+    let options = LoweringOptions {
+        tf32: true,
+        tiles: Tiles::of(90),
+        warpgroups: false,
+        multiprocessors: 132,
+    };
     let found = modules(&Plan::new(case.schedule).unwrap(), options).unwrap();
     let without = |used: &&ModuleUse| used.module.constants().contains("LEARNED_POSITIONS=0");
     let used = found.iter().find(without).expect("the case has no positions");

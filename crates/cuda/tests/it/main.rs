@@ -7,6 +7,7 @@ mod conformance_suite;
 mod cubin;
 mod fixture;
 mod halves;
+mod joined;
 mod kernels;
 mod late_reads;
 mod loss_scale;

@@ -24,6 +24,10 @@ impl GeluKind {
     }
 }
 
+/// Operations of GELU and of its gradient, for each number.
+pub(super) const GELU: u64 = 20;
+pub(super) const GELU_BACKWARD: u64 = 30;
+
 /// `out = gelu(x)`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Gelu {
@@ -74,7 +78,7 @@ impl Operation for Gelu {
     }
 
     fn flops(&self, tensors: &Tensors) -> u64 {
-        tensors.get(self.x).shape.elements().saturating_mul(20)
+        tensors.get(self.x).shape.elements().saturating_mul(GELU)
     }
 
     fn emit_backward(&self, backward: &mut Backward<'_>) -> Result<(), PlanError> {
@@ -111,6 +115,6 @@ impl Operation for GeluBackward {
     }
 
     fn flops(&self, tensors: &Tensors) -> u64 {
-        tensors.get(self.x).shape.elements().saturating_mul(30)
+        tensors.get(self.x).shape.elements().saturating_mul(GELU_BACKWARD)
     }
 }

@@ -1,12 +1,34 @@
 //! The matmul of a linear layer and the two matmuls of its gradients. Weights are `[out, in]`, as
-//! nanoGPT's `nn.Linear` stores them.
+//! nanoGPT's `nn.Linear` stores them. Where a backend computes a matmul and the GELU next to it in
+//! one pass, `fuse` makes them one op.
 
-use super::{Check, Elements, Operand, Operation, matmul_flops};
+use super::gelu::{GELU, GELU_BACKWARD};
+use super::{Access, Check, Elements, GeluKind, Operand, Operation, matmul_flops};
 use crate::error::PlanError;
 use crate::schedule::Backward;
 use crate::tensor::{TensorId, Tensors};
 
-/// `out = x wᵀ + bias`.
+/// GELU of a linear layer's sums.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GeluOfSums {
+    /// Which GELU.
+    pub kind: GeluKind,
+    /// The sums themselves, like `out`, if a later step reads them.
+    pub sums: Option<TensorId>,
+}
+
+/// The GELU that computed a linear layer's input: the gradient goes on through it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GeluBefore {
+    /// Which GELU.
+    pub kind: GeluKind,
+    /// What GELU was computed of, like `d_x`.
+    pub x: TensorId,
+    /// Whether to overwrite `x` with GELU's result, as [`super::GeluBackward::again`].
+    pub again: bool,
+}
+
+/// `out = x wᵀ + bias`, or GELU of that.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Linear {
     /// `[…, inputs]`.
@@ -17,11 +39,13 @@ pub struct Linear {
     pub bias: Option<TensorId>,
     /// `[…, outputs]`.
     pub out: TensorId,
+    /// GELU, if `out` is to have it.
+    pub gelu: Option<GeluOfSums>,
     /// The backend's own scratch (packed panels, a BLAS workspace).
     pub workspace: TensorId,
 }
 
-/// `d_x = d_out w`.
+/// `d_x = d_out w`, or that times the slope of a GELU.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LinearBackwardInput {
     /// `[…, outputs]`.
@@ -30,6 +54,8 @@ pub struct LinearBackwardInput {
     pub w: TensorId,
     /// `[…, inputs]`.
     pub d_x: TensorId,
+    /// The GELU before the layer, if `d_x` is to be the gradient of its input.
+    pub gelu: Option<GeluBefore>,
     /// The backend's own scratch.
     pub workspace: TensorId,
 }
@@ -70,24 +96,35 @@ fn work(tensors: &Tensors, x: TensorId, w: TensorId) -> u64 {
     matmul_flops(tensors.get(x).shape.rows(), w.rows(), w.width())
 }
 
+fn elements(tensors: &Tensors, id: TensorId) -> u64 {
+    tensors.get(id).shape.elements()
+}
+
 impl Operation for Linear {
     fn name(&self) -> &'static str {
-        "linear"
+        if self.gelu.is_some() { "linear_gelu" } else { "linear" }
     }
 
     fn operands(&self) -> Vec<Operand> {
         let mut operands = vec![Operand::read("x", self.x), Operand::read("w", self.w)];
         operands.extend(self.bias.map(|bias| Operand::read("bias", bias)));
+        let sums = self.gelu.and_then(|gelu| gelu.sums);
+        operands.extend(sums.map(|sums| Operand::write("sums", sums)));
         operands.push(Operand::write("out", self.out));
         operands.push(Operand::workspace(self.workspace));
         operands
     }
 
     fn tensors_mut(&mut self) -> Vec<&mut TensorId> {
-        let Self { x, w, out, workspace, bias } = self;
+        let Self { x, w, out, workspace, bias, gelu } = self;
         let mut all = vec![x, w, out, workspace];
         all.extend(bias);
+        all.extend(gelu.as_mut().and_then(|gelu| gelu.sums.as_mut()));
         all
+    }
+
+    fn attributes(&self) -> Vec<String> {
+        self.gelu.iter().map(|gelu| format!("gelu={}", gelu.kind.name())).collect()
     }
 
     fn check(&self, tensors: &Tensors) -> Result<(), PlanError> {
@@ -95,17 +132,26 @@ impl Operation for Linear {
         let operands = [("x", self.x), ("w", self.w), ("out", self.out)];
         check_matmul(&check, operands, self.bias.map(|bias| ("bias", bias)))?;
         check.one_type(&[("x", self.x), ("w", self.w)])?;
+        if let Some(sums) = self.gelu.and_then(|gelu| gelu.sums) {
+            check.dims("sums", sums, check.shape(self.out).dims())?;
+            check.one_type(&[("out", self.out), ("sums", sums)])?;
+        }
         let bias = self.bias.map(|bias| [("out", self.out), ("bias", bias)]);
         bias.map_or(Ok(()), |pair| check.one_type(&pair))
     }
 
     fn flops(&self, tensors: &Tensors) -> u64 {
-        work(tensors, self.x, self.w)
+        let gelu = self.gelu.map_or(0, |_| elements(tensors, self.out).saturating_mul(GELU));
+        work(tensors, self.x, self.w).saturating_add(gelu)
     }
 
     /// The weight's gradient comes first, so that `x` is dead before its own gradient is allocated.
     fn emit_backward(&self, backward: &mut Backward<'_>) -> Result<(), PlanError> {
         let name = self.name();
+        if self.gelu.is_some() {
+            let missing = "the gradient of a GELU that is already part of it".to_string();
+            return Err(PlanError::NoGradient { op: name, missing });
+        }
         let (x, w) = (self.x, self.w);
         let d_out = backward.gradient_of(name, self.out)?;
         let d_x = backward.new_gradient(x)?;
@@ -118,37 +164,54 @@ impl Operation for Linear {
             d_bias,
             workspace,
         })?;
-        backward.push_with_workspace(|workspace| LinearBackwardInput { d_out, w, d_x, workspace })
+        let gelu = None;
+        let input = |workspace| LinearBackwardInput { d_out, w, d_x, gelu, workspace };
+        backward.push_with_workspace(input)
     }
 }
 
 impl Operation for LinearBackwardInput {
     fn name(&self) -> &'static str {
-        "linear_backward_input"
+        if self.gelu.is_some() { "linear_backward_gelu" } else { "linear_backward_input" }
     }
 
     fn operands(&self) -> Vec<Operand> {
-        vec![
-            Operand::read("d_out", self.d_out),
-            Operand::read("w", self.w),
-            Operand::write("d_x", self.d_x),
-            Operand::workspace(self.workspace),
-        ]
+        let mut operands = vec![Operand::read("d_out", self.d_out), Operand::read("w", self.w)];
+        operands.extend(self.gelu.map(|gelu| {
+            let access = if gelu.again { Access::Update } else { Access::Read };
+            Operand::new("x", gelu.x, access)
+        }));
+        operands.push(Operand::write("d_x", self.d_x));
+        operands.push(Operand::workspace(self.workspace));
+        operands
     }
 
     fn tensors_mut(&mut self) -> Vec<&mut TensorId> {
-        let Self { d_out, w, d_x, workspace } = self;
-        vec![d_out, w, d_x, workspace]
+        let Self { d_out, w, d_x, workspace, gelu } = self;
+        let mut all = vec![d_out, w, d_x, workspace];
+        all.extend(gelu.as_mut().map(|gelu| &mut gelu.x));
+        all
+    }
+
+    fn attributes(&self) -> Vec<String> {
+        let Some(gelu) = self.gelu else { return Vec::new() };
+        let again = gelu.again.then(|| "again=gelu".to_string());
+        [format!("gelu={}", gelu.kind.name())].into_iter().chain(again).collect()
     }
 
     fn check(&self, tensors: &Tensors) -> Result<(), PlanError> {
         let check = Check::new(self.name(), tensors);
         check_matmul(&check, [("d_x", self.d_x), ("w", self.w), ("d_out", self.d_out)], None)?;
+        if let Some(gelu) = self.gelu {
+            check.dims("x", gelu.x, check.shape(self.d_x).dims())?;
+            check.one_type(&[("d_x", self.d_x), ("x", gelu.x)])?;
+        }
         check.one_type(&[("d_out", self.d_out), ("w", self.w)])
     }
 
     fn flops(&self, tensors: &Tensors) -> u64 {
-        work(tensors, self.d_x, self.w)
+        let gelu = self.gelu.map_or(0, |_| elements(tensors, self.d_x));
+        work(tensors, self.d_x, self.w).saturating_add(gelu.saturating_mul(GELU_BACKWARD))
     }
 }
 

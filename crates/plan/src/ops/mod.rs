@@ -30,7 +30,7 @@ pub use gelu::{Gelu, GeluBackward, GeluKind};
 pub use grad_norm::{GRAD_NORM_BLOCK, GradNorm};
 pub use head::{HeadEval, HeadTrain, HeadWork};
 pub use layernorm::{Branch, BranchGradient, LayerNorm, LayerNormBackward, NormalisedAgain};
-pub use linear::{Linear, LinearBackwardInput, LinearBackwardWeight};
+pub use linear::{GeluBefore, GeluOfSums, Linear, LinearBackwardInput, LinearBackwardWeight};
 pub use loss_scaler::{LossScaler, Scaling};
 pub use reduce_scatter::ReduceScatter;
 pub use square_sums::{NormOfSums, SquareSums};
@@ -271,9 +271,9 @@ ops! {
     LayerNorm,
     /// Gradients through the normalisation and the residual addition.
     LayerNormBackward,
-    /// `out = x wᵀ + bias`.
+    /// `out = x wᵀ + bias`, or GELU of that.
     Linear,
-    /// `d_x = d_out w`.
+    /// `d_x = d_out w`, or that times the slope of a GELU.
     LinearBackwardInput,
     /// `d_w += d_outᵀ x`, `d_bias += Σ d_out`.
     LinearBackwardWeight,

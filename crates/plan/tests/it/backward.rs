@@ -49,9 +49,10 @@ fn net(builder: &mut ScheduleBuilder, dropout: Option<Dropout>) -> Result<Net<'_
         epsilon: EPSILON,
     };
     segment.push(first)?;
-    segment.push(Linear { x: n, w: weights[0], bias: Some(bias), out: up, workspace })?;
+    let gelu = None;
+    segment.push(Linear { x: n, w: weights[0], bias: Some(bias), out: up, gelu, workspace })?;
     segment.push(Gelu { x: up, out: act, kind: GeluKind::Erf })?;
-    segment.push(Linear { x: act, w: weights[1], bias: None, out: branch, workspace })?;
+    segment.push(Linear { x: act, w: weights[1], bias: None, out: branch, gelu, workspace })?;
     let add = Some(Branch { branch, dropout, sum });
     let second = LayerNorm {
         x,

@@ -140,6 +140,7 @@ fn linear(o: &mut Operands<'_>) -> Op {
         w: o.f("w", &[5, 4]),
         bias: Some(o.f("bias", &[5])),
         out: o.f("out", &[2, 3, 5]),
+        gelu: None,
         workspace: o.workspace(),
     })
 }
@@ -149,6 +150,7 @@ fn linear_backward_input(o: &mut Operands<'_>) -> Op {
         d_out: o.f("d_out", &[2, 3, 5]),
         w: o.f("w", &[5, 4]),
         d_x: o.f("d_x", &[2, 3, 4]),
+        gelu: None,
         workspace: o.workspace(),
     })
 }

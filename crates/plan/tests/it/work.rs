@@ -86,12 +86,13 @@ impl Maker<'_> {
 
 fn linear(m: &mut Maker<'_>) -> Op {
     let bias = Some(m.f(&[m.sizes.outputs]));
-    Op::Linear(Linear { x: m.x(), w: m.w(), bias, out: m.out(), workspace: m.workspace() })
+    let (out, workspace) = (m.out(), m.workspace());
+    Op::Linear(Linear { x: m.x(), w: m.w(), bias, out, gelu: None, workspace })
 }
 
 fn linear_backward_input(m: &mut Maker<'_>) -> Op {
     let (d_out, w, d_x, workspace) = (m.out(), m.w(), m.x(), m.workspace());
-    Op::LinearBackwardInput(LinearBackwardInput { d_out, w, d_x, workspace })
+    Op::LinearBackwardInput(LinearBackwardInput { d_out, w, d_x, gelu: None, workspace })
 }
 
 fn linear_backward_weight(m: &mut Maker<'_>) -> Op {
