@@ -21,8 +21,9 @@ use train::setup::Setup;
 /// The exit code of a rank that ends because another one is gone.
 const GONE: i32 = 5;
 
-/// How long a rank that ends waits for the others to print the same.
-const MOMENT: Duration = Duration::from_millis(300);
+/// How long a rank that ends waits for the others to print the same. On a busy machine a thread
+/// may not run for some tenths of a second.
+const MOMENT: Duration = Duration::from_secs(1);
 
 /// This process among the ranks of its run, before they have met.
 pub struct Started {
@@ -213,8 +214,7 @@ impl Started {
         let watch = Watch::start(found, WatchOptions::of(self.launch.patience), |failure| {
             leave_in_any_case();
             yield_to_own_failure();
-            screen::error_of_all(&failure.to_string());
-            mpi::leave(GONE)
+            leave_saying(&failure.to_string(), GONE)
         });
         watch.map_err(|error| TrainError::Threads { error })
     }
@@ -482,8 +482,7 @@ fn bounded<T>(
     let (done, waiting) = sync_channel::<()>(0);
     let wait = move || {
         if waiting.recv_timeout(patience) == Err(RecvTimeoutError::Timeout) {
-            screen::error_of_all(&late);
-            mpi::leave(GONE)
+            leave_saying(&late, GONE)
         }
     };
     let thread = std::thread::Builder::new().name("fitgpt-patience".to_owned()).spawn(wait);
@@ -494,12 +493,17 @@ fn bounded<T>(
     result
 }
 
-/// Prints an error that all ranks have, and ends the process. The launcher kills the others as soon
-/// as one has ended, so this one gives them a moment to print it too.
+/// Ends the process with an error that all ranks have.
 fn leave_with(error: &TrainError) -> ! {
-    screen::error_of_all(&error.to_string());
+    leave_saying(&error.to_string(), i32::from(error.exit_code()))
+}
+
+/// Prints a line that all ranks print, and ends the process. The launcher kills the others as soon
+/// as one has ended, so this one gives them a moment to print it too.
+fn leave_saying(line: &str, code: i32) -> ! {
+    screen::error_of_all(line);
     std::thread::sleep(MOMENT);
-    mpi::leave(i32::from(error.exit_code()))
+    mpi::leave(code)
 }
 
 /// The place that rank 0 has told.
