@@ -34,8 +34,9 @@ const LINEAR: f64 = 1.04;
 /// The part of the waiting for a last wave that shows: the library divides the work of some tiles.
 const WAITING: f64 = 0.5;
 
-/// Share of the usual rate of a linear layer by warpgroups with a GELU in the same pass; of the
-/// gradient through one; and of that which also computes GELU again.
+/// Share of the usual rate of a linear layer by warpgroups; of one with a GELU in the same pass; of
+/// the gradient through one; and of that which also computes GELU again.
+const BY_WARPGROUPS: f64 = 1.02;
 const WITH_GELU: f64 = 0.97;
 const THROUGH_GELU: f64 = 0.77;
 const THROUGH_GELU_AGAIN: f64 = 0.74;
@@ -211,15 +212,20 @@ fn kind(op: &Op, tensors: &Tensors, hardware: &Hardware) -> Kind {
         Op::AllGather(_) => Kind::Wire { rate: hardware.network.gather },
         Op::Attention(op) => attention(op.out, op.heads, op.dropout.is_some(), false),
         Op::AttentionBackward(op) => attention(op.out, op.heads, op.dropout.is_some(), true),
-        Op::Linear(Linear { out, gelu: Some(_), .. }) => {
-            with_gelu(tensors, *out, WITH_GELU, hardware)
+        Op::Linear(Linear { out, gelu, .. }) => {
+            let share = if gelu.is_some() { WITH_GELU } else { BY_WARPGROUPS };
+            by_warpgroups(op, tensors, share, hardware)
+                .unwrap_or_else(|| linear(tensors, *out, hardware))
         }
-        Op::Linear(op) => linear(tensors, op.out, hardware),
-        Op::LinearBackwardInput(LinearBackwardInput { d_x, gelu: Some(gelu), .. }) => {
-            let share = if gelu.again { THROUGH_GELU_AGAIN } else { THROUGH_GELU };
-            with_gelu(tensors, *d_x, share, hardware)
+        Op::LinearBackwardInput(LinearBackwardInput { d_x, gelu, .. }) => {
+            let share = match gelu {
+                Some(gelu) if gelu.again => THROUGH_GELU_AGAIN,
+                Some(_) => THROUGH_GELU,
+                None => BY_WARPGROUPS,
+            };
+            by_warpgroups(op, tensors, share, hardware)
+                .unwrap_or_else(|| linear(tensors, *d_x, hardware))
         }
-        Op::LinearBackwardInput(op) => linear(tensors, op.d_x, hardware),
         Op::LinearBackwardWeight(op) => {
             let d_w = tensors.get(op.d_w).shape;
             let share = match tensors.get(op.x).dtype {
@@ -285,7 +291,13 @@ fn launches(op: &Op) -> f64 {
 fn linear(tensors: &Tensors, out: TensorId, hardware: &Hardware) -> Kind {
     let shape = tensors.get(out).shape;
     let (rows, columns) = (shape.rows(), shape.width());
-    let filled = |(tile, share): ([u64; 2], f64)| share * filled([rows, columns], tile, hardware);
+    let work = rows as f64 * columns as f64;
+    let filled = |([height, width], share): ([u64; 2], f64)| {
+        let tiles = rows.div_ceil(height).saturating_mul(columns.div_ceil(width));
+        let waves = tiles.div_ceil(hardware.multiprocessors.max(1));
+        let slots = waves.saturating_mul(hardware.multiprocessors) as f64;
+        share * work / (slots * (height * width) as f64)
+    };
     let share = match hardware.multiprocessors {
         0 => 1.0,
         _ => {
@@ -296,20 +308,14 @@ fn linear(tensors: &Tensors, out: TensorId, hardware: &Hardware) -> Kind {
     Kind::Matmul { share }
 }
 
-/// A linear layer by warpgroups with a GELU in the same pass, whose tiles are not divided.
-fn with_gelu(tensors: &Tensors, out: TensorId, share: f64, hardware: &Hardware) -> Kind {
-    let shape = tensors.get(out).shape;
-    let filled = filled([shape.rows(), shape.width()], WarpgroupLinear::TILE, hardware);
-    Kind::Matmul { share: if hardware.multiprocessors > 0 { share * filled } else { 1.0 } }
-}
-
-/// The part of all multiprocessors' work that goes into an output of this size, if each of them
-/// computes whole tiles, one after the other.
-fn filled([rows, columns]: [u64; 2], [height, width]: [u64; 2], hardware: &Hardware) -> f64 {
-    let tiles = rows.div_ceil(height).saturating_mul(columns.div_ceil(width));
-    let waves = tiles.div_ceil(hardware.multiprocessors.max(1));
-    let slots = waves.saturating_mul(hardware.multiprocessors.max(1)) as f64;
-    rows as f64 * columns as f64 / (slots * (height * width) as f64)
+/// A linear layer by warpgroups, or the gradient of its input, if such a kernel computes it.
+fn by_warpgroups(op: &Op, tensors: &Tensors, share: f64, hardware: &Hardware) -> Option<Kind> {
+    let sizes = WarpgroupLinear::of(op, tensors).filter(|_| hardware.warpgroups)?;
+    let turns = sizes.turns(hardware.multiprocessors);
+    let [height, width] = WarpgroupLinear::TILE.map(|size| size as f64);
+    let slots = turns * hardware.multiprocessors.max(1) as f64 * height * width;
+    let filled = sizes.rows as f64 * sizes.columns as f64 / slots;
+    Some(Kind::Matmul { share: share * filled })
 }
 
 /// The part of whole tiles that a matmul's output of this size uses.

@@ -135,8 +135,8 @@ impl WarpgroupAttention {
 }
 
 /// A linear layer, or the gradient of its input, by warpgroups: a kernel of our own, which can
-/// compute the GELU next to it in the same pass. Tiles of its output are divided among
-/// multiprocessors.
+/// compute the GELU next to it in the same pass. Multiprocessors take tiles of its output in turn;
+/// the last tiles, if they are few, and columns to the right of all tiles are divided into panels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WarpgroupLinear {
     /// Rows of the output: tokens.
@@ -150,6 +150,12 @@ pub struct WarpgroupLinear {
 impl WarpgroupLinear {
     /// Rows and columns of a tile.
     pub const TILE: [u64; 2] = [128, 192];
+
+    /// Columns of a panel.
+    const PANEL: u64 = 64;
+
+    /// The time of a panel that is computed alone, in tiles.
+    const SINGLE: f64 = 0.42;
 
     /// Below as many tiles the library is faster, which divides sums as well.
     const LEAST_TILES: u64 = 66;
@@ -185,9 +191,22 @@ impl WarpgroupLinear {
     }
 
     /// Tiles of the output.
-    pub fn tiles(self) -> Option<u64> {
+    fn tiles(self) -> Option<u64> {
         let [height, width] = WarpgroupLinear::TILE;
         self.rows.div_ceil(height).checked_mul(self.columns.div_ceil(width))
+    }
+
+    /// The time that the multiprocessors need, in tiles of one of them.
+    pub fn turns(self, multiprocessors: u64) -> f64 {
+        let ([height, width], all) = (WarpgroupLinear::TILE, multiprocessors.max(1));
+        let (down, panels) = (self.rows.div_ceil(height), width / WarpgroupLinear::PANEL);
+        let tiles = down.saturating_mul(self.columns / width);
+        let last = tiles % all;
+        let divided = if last.saturating_mul(panels) <= 2 * all { last } else { 0 };
+        let narrow = down.saturating_mul((self.columns % width).div_ceil(WarpgroupLinear::PANEL));
+        let single = divided.saturating_mul(panels).saturating_add(narrow);
+        let whole = (tiles - divided).div_ceil(all) as f64;
+        whole + single.div_ceil(all) as f64 * WarpgroupLinear::SINGLE
     }
 }
 

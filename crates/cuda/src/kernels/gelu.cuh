@@ -37,7 +37,8 @@ DEVICE Value gelu(float, float x) {
 }
 
 // 16-bit formats, to 1e-7: the normal distribution beyond |x| is a polynomial of 1 / (1 + p |x|)
-// times the bell curve (Abramowitz and Stegun 7.1.26), which the slope needs as well.
+// times the bell curve (Abramowitz and Stegun 7.1.26), which the slope needs as well. The slope of
+// -x is 1 less that of x.
 template <class Number> DEVICE Value gelu(Number, float x) {
     float size = fabsf(x);
     float bell = fast_exp2(-0.5f * LOG2_E * x * x);
@@ -46,8 +47,8 @@ template <class Number> DEVICE Value gelu(Number, float x) {
     p = fmaf(t, p, 0.7107068705f);
     p = fmaf(t, p, -0.142248368f);
     p = fmaf(t, p, 0.127414796f);
-    float beyond = p * t * bell;
-    return {fmaf(-size, beyond, fmaxf(x, 0.0f)),
-            fmaf(x * INVERSE_ROOT_2_PI, bell, x > 0.0f ? 1.0f - beyond : beyond)};
+    p *= t;
+    float above_half = fmaf(bell, fmaf(INVERSE_ROOT_2_PI, size, -p), 0.5f);
+    return {fmaf(-size, p * bell, fmaxf(x, 0.0f)), 0.5f + copysignf(above_half, x)};
 }
 #endif

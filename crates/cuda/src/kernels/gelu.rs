@@ -46,19 +46,18 @@ fn launch<K: Launch>(
 }
 
 pub(super) fn forward(cx: &mut Lowering<'_>, op: &Gelu) -> Result<(), BackendError> {
-    let x = cx.read(op.x)?;
-    apply(cx, op.kind, x, op.out)
+    apply(cx, op.kind, op.x, op.out)
 }
 
-/// GELU of `x`, which is like `out`, or `out` itself.
+/// GELU of `x`, which may be `out` itself.
 pub(super) fn apply(
     cx: &mut Lowering<'_>,
     kind: GeluKind,
-    x: In<T>,
+    x: TensorId,
     out: TensorId,
 ) -> Result<(), BackendError> {
-    let to = cx.write(out)?;
-    launch(cx, (kind, false), out, |packs| GeluForward { packs, x, out: to })
+    let (from, out) = (cx.read(x)?, cx.write(out)?);
+    launch(cx, (kind, false), x, |packs| GeluForward { packs, x: from, out })
 }
 
 pub(super) fn backward(cx: &mut Lowering<'_>, op: &GeluBackward) -> Result<(), BackendError> {

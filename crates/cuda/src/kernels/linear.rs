@@ -30,9 +30,7 @@ pub(super) fn forward(cx: &mut Lowering<'_>, op: &Linear) -> Result<(), BackendE
         scratch: cx.scratch(op.workspace)?,
     };
     cx.matmul(spec, operands)?;
-    let Some(of) = op.gelu else { return Ok(()) };
-    let sums = cx.read(sums)?;
-    gelu::apply(cx, of.kind, sums, op.out)
+    op.gelu.map_or(Ok(()), |of| gelu::apply(cx, of.kind, sums, op.out))
 }
 
 pub(super) fn backward_input(

@@ -14,10 +14,9 @@ use plan::{BackendError, Dtype, TensorId};
 signatures! {
     /// A matmul, and what follows it.
     Multiply = linear(
-        tiles: WorkCount<u32>,
+        rows: WorkCount<u32>,
         x: Map<T>,
         w: Map<T>,
-        rows: u32,
         columns: u32,
         inner: u32,
         bias_n: In<T>,
@@ -31,8 +30,8 @@ const STAGES: u64 = 4;
 /// Rows and columns of a tile of the output.
 const TILE_ROWS: u64 = WarpgroupLinear::TILE[0];
 const TILE_COLUMNS: u64 = WarpgroupLinear::TILE[1];
-/// Numbers that a stage has of each row and each column.
-const INNER: u64 = 64;
+/// Columns of a panel, and numbers that a stage has of each row and each column.
+const PANEL: u64 = 64;
 /// The stages, the sums of a tile, and barriers.
 const SHARED_BYTES: u64 = ALIGNMENT
     + STAGES * (TILE_ROWS + TILE_COLUMNS) * PANEL_ROW
@@ -133,22 +132,18 @@ fn launch(
     [x, w, out]: [TensorId; 3],
 ) -> Result<(), BackendError> {
     let WarpgroupLinear { rows, columns, inner } = sizes;
-    let tiles = count(sizes.tiles().unwrap_or(u64::MAX), "tiles of a matmul")?;
-    // A copy takes a panel of the weight if rows are summed over, else all its rows of a stage.
-    let rows_of_w = if form.constants.DOWN { INNER } else { TILE_COLUMNS };
     let hidden = form.hidden.map(|(hidden, written)| cx.write_if(written, hidden)).transpose()?;
     let kernel = Multiply {
-        tiles: WorkCount(tiles),
-        x: cx.map(x, [TILE_ROWS, INNER])?,
-        w: cx.map(w, [rows_of_w, INNER])?,
-        rows: count(rows, "tokens")?,
+        rows: WorkCount(count(rows, "tokens")?),
+        x: cx.map(x, [TILE_ROWS, PANEL])?,
+        w: cx.map(w, [PANEL, PANEL])?,
         columns: count(columns, "columns of a matmul")?,
         inner: count(inner, "columns of a matmul")?,
         bias_n: cx.maybe_read(form.bias)?,
         hidden_mn: hidden.unwrap_or(Out::nowhere()),
         out_mn: cx.write(out)?,
     };
-    let grid = u64::from(tiles.min(cx.options().multiprocessors.max(1)));
+    let grid = u64::from(cx.options().multiprocessors.max(1));
     let extent = Extent { grid, block: THREADS, shared: SHARED_BYTES as u32 };
     cx.launch(form.constants.module(&LINEAR_HOPPER), extent, kernel)
 }
