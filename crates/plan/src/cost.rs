@@ -34,12 +34,17 @@ const LINEAR: f64 = 1.04;
 /// The part of the waiting for a last wave that shows: the library divides the work of some tiles.
 const WAITING: f64 = 0.5;
 
-/// Share of the usual rate of a linear layer by warpgroups; of one with a GELU in the same pass; of
-/// the gradient through one; and of that which also computes GELU again.
-const BY_WARPGROUPS: f64 = 1.02;
-const WITH_GELU: f64 = 0.97;
-const THROUGH_GELU: f64 = 0.77;
-const THROUGH_GELU_AGAIN: f64 = 0.74;
+/// Share of the usual rate that linear layers by warpgroups reach with long sums.
+const LONG_SUMS: f64 = 0.953;
+
+/// Start and end of a tile cost as much as this many more numbers in each sum.
+const ENDS_OF_TILE: f64 = 65.0;
+
+/// What follows a tile's matmul takes as long as sums of this many numbers, while the next tile is
+/// multiplied: GELU; its slope; the slope, and GELU again.
+const GELU_OF_TILE: f64 = 710.0;
+const SLOPE_OF_TILE: f64 = 925.0;
+const SLOPE_AND_GELU_OF_TILE: f64 = 1075.0;
 
 /// How much faster than others the matmuls of a head are: a vocabulary is wide.
 const WIDE: f64 = 1.04;
@@ -213,17 +218,17 @@ fn kind(op: &Op, tensors: &Tensors, hardware: &Hardware) -> Kind {
         Op::Attention(op) => attention(op.out, op.heads, op.dropout.is_some(), false),
         Op::AttentionBackward(op) => attention(op.out, op.heads, op.dropout.is_some(), true),
         Op::Linear(Linear { out, gelu, .. }) => {
-            let share = if gelu.is_some() { WITH_GELU } else { BY_WARPGROUPS };
-            by_warpgroups(op, tensors, share, hardware)
+            let after = if gelu.is_some() { GELU_OF_TILE } else { 0.0 };
+            by_warpgroups(op, tensors, after, hardware)
                 .unwrap_or_else(|| linear(tensors, *out, hardware))
         }
         Op::LinearBackwardInput(LinearBackwardInput { d_x, gelu, .. }) => {
-            let share = match gelu {
-                Some(gelu) if gelu.again => THROUGH_GELU_AGAIN,
-                Some(_) => THROUGH_GELU,
-                None => BY_WARPGROUPS,
+            let after = match gelu {
+                Some(gelu) if gelu.again => SLOPE_AND_GELU_OF_TILE,
+                Some(_) => SLOPE_OF_TILE,
+                None => 0.0,
             };
-            by_warpgroups(op, tensors, share, hardware)
+            by_warpgroups(op, tensors, after, hardware)
                 .unwrap_or_else(|| linear(tensors, *d_x, hardware))
         }
         Op::LinearBackwardWeight(op) => {
@@ -308,14 +313,16 @@ fn linear(tensors: &Tensors, out: TensorId, hardware: &Hardware) -> Kind {
     Kind::Matmul { share }
 }
 
-/// A linear layer by warpgroups, or the gradient of its input, if such a kernel computes it.
-fn by_warpgroups(op: &Op, tensors: &Tensors, share: f64, hardware: &Hardware) -> Option<Kind> {
+/// A linear layer by warpgroups, or the gradient of its input, if such a kernel computes it. `after`
+/// is what follows the matmul of a tile.
+fn by_warpgroups(op: &Op, tensors: &Tensors, after: f64, hardware: &Hardware) -> Option<Kind> {
     let sizes = WarpgroupLinear::of(op, tensors).filter(|_| hardware.warpgroups)?;
     let turns = sizes.turns(hardware.multiprocessors);
     let [height, width] = WarpgroupLinear::TILE.map(|size| size as f64);
     let slots = turns * hardware.multiprocessors.max(1) as f64 * height * width;
     let filled = sizes.rows as f64 * sizes.columns as f64 / slots;
-    Some(Kind::Matmul { share: share * filled })
+    let inner = sizes.inner as f64;
+    Some(Kind::Matmul { share: LONG_SUMS * filled * inner / (inner + ENDS_OF_TILE).max(after) })
 }
 
 /// The part of whole tiles that a matmul's output of this size uses.

@@ -40,6 +40,8 @@ pub struct Case {
     settings: &'static str,
     /// Settings that only fitgpt has.
     ours: &'static str,
+    /// Settings on top of these for nanoGPT alone.
+    theirs: &'static str,
     limited: bool,
     /// What is timed.
     pub work: Work,
@@ -47,6 +49,8 @@ pub struct Case {
 
 const GPT2: &str = "config/train_gpt2.py";
 const LEVERS: &str = "--offload=auto --optimizer_state=auto";
+const XL: &str = "--n_layer=48 --n_head=25 --n_embd=1600 --batch_size=4 \
+                  --gradient_accumulation_steps=16";
 
 /// GPT-2 124M with a limit on memory: the cases change what they name.
 const USUAL: Case = Case {
@@ -55,12 +59,13 @@ const USUAL: Case = Case {
     config: GPT2,
     settings: "",
     ours: "",
+    theirs: "",
     limited: true,
     work: Work::Iterations,
 };
 
 /// All cases.
-pub static CASES: [Case; 13] = [
+pub static CASES: [Case; 14] = [
     Case {
         name: ANCHOR,
         about: "124M, 64 x 1024, bfloat16",
@@ -99,9 +104,16 @@ pub static CASES: [Case; 13] = [
     Case {
         name: "1558m",
         about: "1558M, 4 x 16, levers permitted",
-        settings: "--n_layer=48 --n_head=25 --n_embd=1600 --batch_size=4 \
-                   --gradient_accumulation_steps=16",
+        settings: XL,
         ours: LEVERS,
+        ..USUAL
+    },
+    Case {
+        name: "1558m-4x2",
+        about: "the same, nanoGPT with 4 x 2",
+        settings: XL,
+        ours: LEVERS,
+        theirs: "--gradient_accumulation_steps=2",
         ..USUAL
     },
     Case {
@@ -251,6 +263,7 @@ impl Case {
         command.args(["--warmup", &options.warmup.to_string()]);
         command.args(["--compile", if options.compile { "1" } else { "0" }]);
         command.args(self.settings.split_whitespace());
+        command.args(self.theirs.split_whitespace());
         command
     }
 
@@ -383,6 +396,13 @@ mod tests {
                  --steps 5 --warmup 3 --compile 0 {settings}"
             )
         );
+    }
+
+    #[test]
+    fn settings_of_nanogpt_alone_come_last() {
+        let of = |who| shown("1558m-4x2", who, Task::Iterations, "--case 1558m-4x2");
+        assert!(of(Who::Nanogpt).ends_with("_steps=16 --gradient_accumulation_steps=2"));
+        assert!(!of(Who::Fitgpt).contains("_steps=2"), "{}", of(Who::Fitgpt));
     }
 
     #[test]
