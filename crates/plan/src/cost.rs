@@ -313,8 +313,8 @@ fn linear(tensors: &Tensors, out: TensorId, hardware: &Hardware) -> Kind {
     Kind::Matmul { share }
 }
 
-/// A linear layer by warpgroups, or the gradient of its input, if such a kernel computes it. `after`
-/// is what follows the matmul of a tile.
+/// A linear layer by warpgroups, or the gradient of its input, if such a kernel computes it.
+/// `after` is what follows the matmul of a tile.
 fn by_warpgroups(op: &Op, tensors: &Tensors, after: f64, hardware: &Hardware) -> Option<Kind> {
     let sizes = WarpgroupLinear::of(op, tensors).filter(|_| hardware.warpgroups)?;
     let turns = sizes.turns(hardware.multiprocessors);

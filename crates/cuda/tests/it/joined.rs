@@ -10,9 +10,9 @@ use plan::{
 };
 use std::rc::Rc;
 
-/// Tokens, width, and width of the hidden layer. All have columns to the right of all whole tiles. On
-/// a GPU of 132 multiprocessors, of the tiles of the first 132 stay whole and 33 are divided, all of
-/// the second are divided, none of the third.
+/// Tokens, width, and width of the hidden layer. All have columns to the right of all whole tiles.
+/// On a GPU of 132 multiprocessors, of the tiles of the first 132 stay whole and 33 are divided;
+/// all of the second are divided, none of the third.
 const SIZES: [(u64, u64, u64); 3] = [(4200, 64, 1096), (1031, 200, 1600), (2200, 64, 1000)];
 
 /// Every form, with the same inputs.
