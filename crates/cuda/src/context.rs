@@ -28,8 +28,9 @@ impl Arguments {
         self.words.extend(words);
     }
 
-    fn starts(&self) -> impl Iterator<Item = &u64> {
-        self.starts.iter().filter_map(|&start| self.words.get(start))
+    /// Where each begins; a pointer leads to all its words.
+    fn pointers(&self) -> impl Iterator<Item = *const u64> {
+        self.starts.iter().filter_map(|&start| self.words.get(start..)).map(<[u64]>::as_ptr)
     }
 }
 
@@ -219,8 +220,8 @@ impl DriverContext {
         arguments: &Arguments,
     ) -> Result<(), CudaError> {
         let mut slots = [std::ptr::null_mut::<c_void>(); MOST_ARGUMENTS];
-        for (slot, argument) in slots.iter_mut().zip(arguments.starts()) {
-            *slot = std::ptr::from_ref(argument).cast_mut().cast();
+        for (slot, argument) in slots.iter_mut().zip(arguments.pointers()) {
+            *slot = argument.cast_mut().cast();
         }
         // SAFETY: the caller's promise; the driver reads each slot before it returns.
         self.check("cuLaunchKernel", unsafe {

@@ -366,6 +366,9 @@ impl Lowering<'_> {
         [rows, columns]: [u64; 2],
     ) -> Result<Map<E>, BackendError> {
         let shape = self.shape(tensor);
+        if !matches!(self.dtype(tensor), Dtype::Bf16 | Dtype::F16) {
+            return Err(internal(format!("tiles of {tensor:?}, which is not of 16-bit numbers")));
+        }
         let tile = [rows as u32, columns as u32];
         let tiles = MatrixTiles { rows: shape.rows(), columns: shape.width(), tile };
         Ok(Map::new(self.read(tensor)?, tiles))

@@ -23,7 +23,7 @@ const GONE: i32 = 5;
 
 /// How long a rank that ends waits for the others to print the same. On a busy machine a thread
 /// may not run for some tenths of a second.
-const MOMENT: Duration = Duration::from_secs(1);
+const LAST_LINES: Duration = Duration::from_secs(1);
 
 /// This process among the ranks of its run, before they have met.
 pub struct Started {
@@ -502,7 +502,7 @@ fn leave_with(error: &TrainError) -> ! {
 /// as one has ended, so this one gives them a moment to print it too.
 fn leave_saying(line: &str, code: i32) -> ! {
     screen::error_of_all(line);
-    std::thread::sleep(MOMENT);
+    std::thread::sleep(LAST_LINES);
     mpi::leave(code)
 }
 

@@ -1,12 +1,12 @@
 //! Joins a matmul and the GELU next to it into one op, where the backend computes both in one
-//! pass: the numbers between them then do not pass through memory. This is the last rewrite of a
-//! segment, after `recompute`, so that no other rewrite need know the joined forms.
+//! pass: the numbers between them then do not pass through memory. It comes after `recompute`, so
+//! that neither recompute nor gradients need know the joined forms.
 
 use crate::backend::Scratch;
 use crate::lanes::derive_waits;
 use crate::ops::{GeluBefore, GeluOfSums, Linear, LinearBackwardInput, Op};
 use crate::schedule::{Schedule, SegmentId, Step};
-use crate::tensor::{Scope, TensorId, Tensors};
+use crate::tensor::{Io, Scope, TensorId, Tensors};
 
 /// Joins what can be joined in a segment.
 pub fn fuse(schedule: &mut Schedule, segment: SegmentId, scratch: &dyn Scratch) {
@@ -17,22 +17,26 @@ pub fn fuse(schedule: &mut Schedule, segment: SegmentId, scratch: &dyn Scratch) 
     let mut moved = Vec::with_capacity(steps.len());
     for (index, step) in steps.iter().enumerate() {
         let needed = |id: TensorId| {
-            let is_local = tensors.get(id).scope == Scope::Segment(segment);
+            let tensor = tensors.get(id);
+            let is_local = tensor.scope == Scope::Segment(segment) && tensor.io != Io::Output;
             !is_local || steps[index + 1..].iter().any(|step| touches(tensors, step, id))
         };
         let on_lane = out.last_mut().filter(|before| before.lane == step.lane);
-        let joined = on_lane.and_then(|before| {
-            let op = joined(&before.op, &step.op, needed)?;
-            scratch.computes_with_gelu(&op, tensors).then_some((before, op))
+        let pair = on_lane.and_then(|first| {
+            let op = joined(&first.op, &step.op, needed)?;
+            scratch.computes_with_gelu(&op, tensors).then_some((first, op))
         });
-        match joined {
-            Some((before, op)) => {
-                before.op = op;
-                before.joins.extend(&step.joins);
+        match pair {
+            Some((first, op)) => {
+                first.op = op;
+                first.joins.extend(&step.joins);
             }
             None => out.push(step.clone()),
         }
         moved.push(out.len() - 1);
+    }
+    if out.len() == steps.len() {
+        return;
     }
     for step in &mut out {
         step.joins.iter_mut().for_each(|join| *join = moved[*join]);
@@ -42,8 +46,8 @@ pub fn fuse(schedule: &mut Schedule, segment: SegmentId, scratch: &dyn Scratch) 
 }
 
 /// Two ops as one. `needed` says whether a later step needs a tensor.
-fn joined(before: &Op, op: &Op, needed: impl Fn(TensorId) -> bool) -> Option<Op> {
-    match (before, op) {
+fn joined(first: &Op, second: &Op, needed: impl Fn(TensorId) -> bool) -> Option<Op> {
+    match (first, second) {
         (Op::Linear(linear), Op::Gelu(gelu)) if gelu.x == linear.out && linear.gelu.is_none() => {
             let sums = Some(gelu.x).filter(|&sums| needed(sums));
             let of = GeluOfSums { kind: gelu.kind, sums };

@@ -152,12 +152,12 @@ impl WarpgroupLinear {
     pub const TILE: [u64; 2] = [128, 192];
 
     /// Columns of a panel.
-    const PANEL: u64 = 64;
+    pub const PANEL: u64 = 64;
 
     /// The time of a panel that is computed alone, in tiles.
     const SINGLE: f64 = 0.42;
 
-    /// Below as many tiles the library is faster, which divides sums as well.
+    /// With fewer tiles than these the library is faster, which divides sums as well.
     const LEAST_TILES: u64 = 66;
 
     /// How many times as wide as its input an output must be: as wide as GPT's hidden layer. Other
@@ -196,7 +196,8 @@ impl WarpgroupLinear {
         self.rows.div_ceil(height).checked_mul(self.columns.div_ceil(width))
     }
 
-    /// The time that the multiprocessors need, in tiles of one of them.
+    /// The time that the multiprocessors need, in tiles of one of them. The kernel divides the
+    /// output by the same rule (`pieces_of` in `linear_hopper.cu`).
     pub fn turns(self, multiprocessors: u64) -> f64 {
         let ([height, width], all) = (WarpgroupLinear::TILE, multiprocessors.max(1));
         let (down, panels) = (self.rows.div_ceil(height), width / WarpgroupLinear::PANEL);
@@ -323,6 +324,35 @@ mod tests {
             assert_eq!(norm_tokens_of_a_partial_sum(tokens), of_a_sum, "{tokens}");
             assert_eq!(norm_partial_sums(tokens), sums, "{tokens}");
         }
+    }
+
+    #[test]
+    fn wide_layers_of_16_bits_run_on_warpgroups() {
+        let is_used = |dtype, rows, columns, inner| {
+            WarpgroupLinear::new(dtype, rows, columns, inner).is_some()
+        };
+        assert!(is_used(Dtype::Bf16, 65_536, 3072, 768) && is_used(Dtype::F16, 4096, 2304, 576));
+        assert!(!is_used(Dtype::F32, 65_536, 3072, 768));
+        assert!(!is_used(Dtype::Bf16, 65_536, 2304, 768), "queries, keys and values");
+        assert!(!is_used(Dtype::Bf16, 65_536, 3076, 768), "rows that begin between 16 bytes");
+        assert!(!is_used(Dtype::Bf16, 65_536, 3072, 0));
+        // 16 tiles side by side.
+        assert!(is_used(Dtype::Bf16, 513, 3072, 768) && !is_used(Dtype::Bf16, 512, 3072, 768));
+    }
+
+    #[test]
+    fn the_last_tiles_are_divided_if_they_are_few() {
+        let turns = |rows, columns, multiprocessors| {
+            WarpgroupLinear { rows, columns, inner: 64 }.turns(multiprocessors)
+        };
+        // 62 times 132 tiles and 8 more, of three panels each.
+        assert_eq!(turns(65_536, 3072, 132), 62.0 + WarpgroupLinear::SINGLE);
+        // 90 tiles in one turn; 88 as 264 panels in two.
+        assert_eq!(turns(90 * 128, 192, 132), 1.0);
+        assert_eq!(turns(88 * 128, 192, 132), 2.0 * WarpgroupLinear::SINGLE);
+        // 1320 tiles in ten turns, and 40 panels to their right.
+        assert_eq!(turns(5120, 6400, 132), 10.0 + WarpgroupLinear::SINGLE);
+        assert_eq!(turns(128, 192, 0), 1.0, "no division by zero");
     }
 
     #[test]

@@ -110,7 +110,7 @@ pub static CASES: [Case; 14] = [
     },
     Case {
         name: "1558m-4x2",
-        about: "the same, nanoGPT with 4 x 2",
+        about: "1558M, 4 x 16; nanoGPT 4 x 2",
         settings: XL,
         ours: LEVERS,
         theirs: "--gradient_accumulation_steps=2",
@@ -281,6 +281,7 @@ impl Case {
         let mut command = Command::new(&options.python);
         command.current_dir(self.folder(places)).arg("train.py");
         command.arg(places.root.join(self.config)).args(self.settings.split_whitespace());
+        command.args(self.theirs.split_whitespace());
         command.arg(format!("--compile={}", if options.compile { "True" } else { "False" }));
         command.args(run_settings(Who::Nanogpt, places, options));
         command

@@ -41,22 +41,30 @@ pub struct Setup {
     pub scratch_threads: usize,
     /// Rows of the head's weight are a multiple of this.
     pub head_rows: u64,
+    /// Whether linear layers are joined with the GELU next to them.
+    pub joins_gelu: bool,
 }
 
-/// The CPU's scratch, for a head whose weight has more rows than the vocabulary.
+/// The CPU's scratch, but for a head whose weight may have more rows than the vocabulary, and for
+/// ops that may be joined.
 #[derive(Clone, Copy, Debug)]
-struct Padded {
+struct Changed {
     scratch: CpuScratch,
     head_rows: u64,
+    joins_gelu: bool,
 }
 
-impl Scratch for Padded {
+impl Scratch for Changed {
     fn bytes(&self, op: &Op, tensors: &Tensors) -> Option<Bytes> {
         self.scratch.bytes(op, tensors)
     }
 
     fn head_rows(&self, vocabulary: u64) -> u64 {
         vocabulary.next_multiple_of(self.head_rows)
+    }
+
+    fn computes_with_gelu(&self, _: &Op, _: &Tensors) -> bool {
+        self.joins_gelu
     }
 }
 
@@ -77,6 +85,7 @@ pub fn setup() -> Setup {
         generate: None,
         scratch_threads: 3,
         head_rows: 1,
+        joins_gelu: false,
     }
 }
 
@@ -114,7 +123,8 @@ impl Setup {
             eval: Some(EvalSpec { slices, positions, head_chunk, loss_rows }),
             generate: self.generate.clone(),
         };
-        let scratch = Padded { scratch: self.scratch(), head_rows: self.head_rows };
+        let &Setup { head_rows, joins_gelu, .. } = self;
+        let scratch = Changed { scratch: self.scratch(), head_rows, joins_gelu };
         Draft::new(&spec, Rc::new(scratch)).unwrap()
     }
 

@@ -7,6 +7,7 @@ mod bits;
 mod recompute;
 mod padding;
 mod generation;
+mod joined;
 mod state_options;
 mod ranks;
 mod refusals;

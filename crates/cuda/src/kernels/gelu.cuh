@@ -37,8 +37,8 @@ DEVICE Value gelu(float, float x) {
 }
 
 // 16-bit formats, to 1e-7: the normal distribution beyond |x| is a polynomial of 1 / (1 + p |x|)
-// times the bell curve (Abramowitz and Stegun 7.1.26), which the slope needs as well. The slope of
-// -x is 1 less that of x.
+// times the bell curve (Abramowitz and Stegun 7.1.26), which the slope needs as well. The slope
+// of -x is 1 minus that of x.
 template <class Number> DEVICE Value gelu(Number, float x) {
     float size = fabsf(x);
     float bell = fast_exp2(-0.5f * LOG2_E * x * x);

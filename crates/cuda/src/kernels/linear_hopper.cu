@@ -3,7 +3,7 @@
 //
 // Defined by the host: T, DOWN, HAS_BIAS, GELU (NO_GELU, GELU_OF_SUMS or GELU_SLOPE), TANH, KEEP
 // (with GELU_OF_SUMS: write the sums too), AGAIN (with GELU_SLOPE: overwrite GELU's input with its
-// result), TILE_ROWS and TILE_COLUMNS of a tile, STAGES, SHARED_BYTES.
+// result), TILE_ROWS and TILE_COLUMNS of a tile, STAGES, SHARED_BYTES, THREADS.
 //
 // Included after `gelu.cuh`, `warpgroups.cuh` and `tensor_maps.cuh`.
 //
@@ -22,12 +22,13 @@ constexpr u32 STAGE_BYTES = X_BYTES + PANELS * W_PANEL_BYTES;
 // A warp finishes a unit at a time, eight rows of a panel, four with each access.
 constexpr u32 UNITS_OF_PANEL = TILE_ROWS / 8, UNIT_BYTES = 8 * PANEL_ROW;
 constexpr u32 PANEL_BYTES = UNITS_OF_PANEL * UNIT_BYTES;
-constexpr u32 FINISHING_WARPS = 7, MULTIPLYING = 256, THREADS = 512;
+constexpr u32 FINISHING_WARPS = 7, MULTIPLYING = 256;
 // Units whose GELU inputs are read ahead.
 constexpr u32 AHEAD = 2;
 // Registers of a thread that multiplies, and of one that does not.
 constexpr int MULTIPLYING_REGISTERS = 144, OTHER_REGISTERS = 112;
 
+// The numbers of `linear_hopper.rs`.
 enum { NO_GELU, GELU_OF_SUMS, GELU_SLOPE };
 
 // The layout of shared memory: stages, the sums of a tile, barriers.
@@ -52,8 +53,9 @@ DEVICE u32 filled(Shared shared) { return empty(shared, STAGES); }
 
 DEVICE u32 taken(Shared shared) { return filled(shared) + 8; }
 
-static_assert(1024 + STAGES * STAGE_BYTES + PANELS * PANEL_BYTES + (2 * STAGES + 2) * 8 <=
+static_assert(1024 + STAGES * STAGE_BYTES + PANELS * PANEL_BYTES + (2 * STAGES + 2) * 8 ==
               SHARED_BYTES);
+static_assert(THREADS == 32 + FINISHING_WARPS * 32 + MULTIPLYING);
 
 // A place in the ring of stages; the phase changes with each round.
 struct Turn {
@@ -73,7 +75,7 @@ struct Piece {
     u32 row, column, panels;
 };
 
-// The pieces of the output, in order: whole tiles, `across` of them side by side; the panels of the
+// The pieces of the output, by the rule of `WarpgroupLinear::turns`, in order: whole tiles, `across` of them side by side; the panels of the
 // last tiles, which would leave most blocks without work; the panels to the right of all tiles.
 struct Pieces {
     u32 across, whole, divided, narrow, end;
@@ -161,7 +163,7 @@ DEVICE void put_sums(Shared shared, u32 group, const float (&sums)[N][4], const 
 // Where the warpgroups that multiply are.
 struct Progress {
     Turn turn;
-    // The phase of `taken` that ends when the sums before have been taken.
+    // The phase of `taken` in which the sums of the piece before are taken.
     u32 was_taken;
 };
 
@@ -182,7 +184,7 @@ DEVICE void multiply_piece(Shared shared, u32 group, const T *bias_n, const Size
         }
         warpgroup_commit();
         if (k > 0) {
-            warpgroup_wait<1>(sums);
+            warpgroup_wait<1>();
             if (threadIdx.x % 128 == 0) arrive(empty(shared, before));
         }
         before = at.turn.stage;

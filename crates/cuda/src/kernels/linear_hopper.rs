@@ -30,8 +30,8 @@ const STAGES: u64 = 4;
 /// Rows and columns of a tile of the output.
 const TILE_ROWS: u64 = WarpgroupLinear::TILE[0];
 const TILE_COLUMNS: u64 = WarpgroupLinear::TILE[1];
-/// Columns of a panel, and numbers that a stage has of each row and each column.
-const PANEL: u64 = 64;
+/// Numbers that a stage has of each row and each column, and columns of a panel.
+const PANEL: u64 = WarpgroupLinear::PANEL;
 /// The stages, the sums of a tile, and barriers.
 const SHARED_BYTES: u64 = ALIGNMENT
     + STAGES * (TILE_ROWS + TILE_COLUMNS) * PANEL_ROW
@@ -49,7 +49,7 @@ constants! {
         KEEP: bool,
         AGAIN: bool,
     }
-    fixed { TILE_ROWS, TILE_COLUMNS, STAGES, SHARED_BYTES }
+    fixed { TILE_ROWS, TILE_COLUMNS, STAGES, SHARED_BYTES, THREADS }
 }
 
 pub(super) static LINEAR_HOPPER: Source = Source {
@@ -70,11 +70,12 @@ pub(super) static LINEAR_HOPPER: Source = Source {
 struct Form {
     constants: Constants,
     bias: Option<TensorId>,
-    /// What GELU is computed of: written with the sums, or read, and whether it is written.
+    /// What GELU is computed of, and whether the kernel writes it: the sums, or what it read with
+    /// GELU's result instead.
     hidden: Option<(TensorId, bool)>,
 }
 
-/// The kernel's numbers for GELU.
+/// The kernel's numbers for GELU, in the order of its `enum`.
 const NO_GELU: u32 = 0;
 const GELU_OF_SUMS: u32 = 1;
 const GELU_SLOPE: u32 = 2;

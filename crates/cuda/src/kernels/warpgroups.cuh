@@ -52,6 +52,11 @@ template <int LEFT, int N> DEVICE void warpgroup_wait(float (&sums)[N][4]) {
     settle(sums);
 }
 
+// The same while all sums are still being added to; nothing may read them yet.
+template <int LEFT> DEVICE void warpgroup_wait() {
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(LEFT) : "memory");
+}
+
 // Makes what this thread wrote to shared memory visible to matmuls and bulk copies.
 DEVICE void publish_shared() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 

@@ -2,18 +2,26 @@
 //! sizes that tiles do not divide.
 
 use crate::fixture::{gpu, load};
-use fitgpt_cuda::{CudaOptions, Gpu};
-use plan::gpu_scratch::WarpgroupLinear;
+use fitgpt_cuda::{CudaOptions, Gpu, LoweringOptions, Tiles, modules};
 use plan::ops::{GeluBefore, GeluKind, GeluOfSums, Linear, LinearBackwardInput};
 use plan::{
     Dtype, Phase, Plan, Role, ScheduleBuilder, SegmentId, Shape, StepInputs, TensorId, half,
 };
 use std::rc::Rc;
 
-/// Tokens, width, and width of the hidden layer. All have columns to the right of all whole tiles.
-/// On a GPU of 132 multiprocessors, of the tiles of the first 132 stay whole and 33 are divided;
-/// all of the second are divided, none of the third.
-const SIZES: [(u64, u64, u64); 3] = [(4200, 64, 1096), (1031, 200, 1600), (2200, 64, 1000)];
+/// Tokens, width, and width of the hidden layer. On a GPU of 132 multiprocessors:
+const SIZES: [(u64, u64, u64); 5] = [
+    // 132 tiles stay whole, 33 are divided, and 136 columns are to the right of all.
+    (4200, 64, 1096),
+    // All tiles are divided.
+    (1031, 200, 1600),
+    // No tile is divided.
+    (2200, 64, 1000),
+    // Fewer numbers in a sum than a copy takes.
+    (9000, 16, 200),
+    // Tiles divide it; a sum has more parts than the ring of stages.
+    (2048, 384, 1536),
+];
 
 /// Every form, with the same inputs.
 struct Forms {
@@ -21,6 +29,8 @@ struct Forms {
     inputs: Vec<TensorId>,
     /// Sums; the same computed without GELU.
     sums: [TensorId; 2],
+    /// The same without bias.
+    unbiased: TensorId,
     /// GELU of the sums that are kept, and of those that are not.
     out: [TensorId; 2],
     /// Gradients through a GELU; the second overwrites its input with GELU's result.
@@ -41,15 +51,16 @@ fn forms(dtype: Dtype, kind: GeluKind, (tokens, width, hidden): (u64, u64, u64))
         tensor("down", &[width, hidden]),
     );
     let (before, again) = (tensor("before", &wide), tensor("again", &wide));
-    let [kept, plain, out, other, gradient, through] =
-        ["kept", "plain", "out", "other", "gradient", "through"].map(|name| tensor(name, &wide));
+    let names = ["kept", "plain", "out", "other", "gradient", "through", "unbiased"];
+    let [kept, plain, out, other, gradient, through, unbiased] =
+        names.map(|name| tensor(name, &wide));
     let mut segment = builder.segment("forms", Phase::Train);
-    for (to, gelu) in [
-        (out, Some(GeluOfSums { kind, sums: Some(kept) })),
-        (other, Some(GeluOfSums { kind, sums: None })),
-        (plain, None),
+    for (to, gelu, bias) in [
+        (out, Some(GeluOfSums { kind, sums: Some(kept) }), Some(bias)),
+        (other, Some(GeluOfSums { kind, sums: None }), Some(bias)),
+        (plain, None, Some(bias)),
+        (unbiased, None, None),
     ] {
-        let bias = Some(bias);
         let linear = |workspace| Linear { x, w: up, bias, out: to, gelu, workspace };
         segment.push_with_workspace(linear).unwrap();
     }
@@ -61,7 +72,8 @@ fn forms(dtype: Dtype, kind: GeluKind, (tokens, width, hidden): (u64, u64, u64))
     let segment = segment.finish();
     let inputs = vec![x, d_out, up, bias, down, before, again];
     let (sums, out, gradients) = ([kept, plain], [out, other], [gradient, through]);
-    (Plan::new(builder.finish()).unwrap(), Forms { segment, inputs, sums, out, gradients, again })
+    let forms = Forms { segment, inputs, sums, unbiased, out, gradients, again };
+    (Plan::new(builder.finish()).unwrap(), forms)
 }
 
 /// About normal numbers: the sum of four that are uniform.
@@ -75,10 +87,9 @@ fn numbers(seed: u64, count: u64) -> Vec<f32> {
     (0..count).map(one).collect()
 }
 
-/// The results, in the order of `sums`, `out`, `gradients` and `again`.
-fn run(gpu: &Gpu, plan: Plan, forms: &Forms, warpgroups: bool) -> Vec<Vec<f32>> {
-    let options = CudaOptions { warpgroups, ..CudaOptions::new(gpu) };
-    let mut backend = load(gpu, plan, &options).unwrap();
+/// The results, in the order of `sums`, `out`, `gradients`, `again` and `unbiased`.
+fn run(gpu: &Gpu, plan: &Plan, forms: &Forms, options: &CudaOptions) -> Vec<Vec<f32>> {
+    let mut backend = load(gpu, plan.clone(), options).unwrap();
     for (seed, &input) in forms.inputs.iter().enumerate() {
         let tensor = backend.plan().schedule.tensors.get(input);
         let (dtype, elements) = (tensor.dtype, tensor.shape.elements());
@@ -89,7 +100,8 @@ fn run(gpu: &Gpu, plan: Plan, forms: &Forms, warpgroups: bool) -> Vec<Vec<f32>> 
         backend.write(input, &bytes).unwrap();
     }
     backend.run(forms.segment, &StepInputs::default()).unwrap();
-    let results = forms.sums.iter().chain(&forms.out).chain(&forms.gradients).chain([&forms.again]);
+    let results = forms.sums.iter().chain(&forms.out).chain(&forms.gradients);
+    let results = results.chain([&forms.again, &forms.unbiased]);
     let read = |&tensor: &TensorId| {
         let tensors = &backend.plan().schedule.tensors;
         let (dtype, bytes) = (tensors.get(tensor).dtype, tensors.bytes(tensor).get());
@@ -113,29 +125,53 @@ fn is_near(dtype: Dtype, ours: &[f32], others: &[f32]) -> bool {
     ours.len() == others.len() && ours.iter().zip(others).all(near)
 }
 
+/// Hopper's kernel beside the library, on as many multiprocessors as there are and on a few.
+fn compare(gpu: &Gpu, dtype: Dtype, kind: GeluKind, sizes: (u64, u64, u64)) {
+    let (plan, forms) = forms(dtype, kind, sizes);
+    let options = CudaOptions::new(gpu);
+    let ours = run(gpu, &plan, &forms, &options);
+    let others = run(gpu, &plan, &forms, &CudaOptions { warpgroups: false, ..options.clone() });
+    let at = format!("{sizes:?} {dtype} {kind:?}");
+    for multiprocessors in [options.multiprocessors, 7] {
+        let options = CudaOptions { multiprocessors, ..options.clone() };
+        let again = run(gpu, &plan, &forms, &options);
+        assert!(ours == again, "{at}: other bits on {multiprocessors} multiprocessors");
+    }
+    assert_eq!(ours[0], ours[1], "{at}: sums with and without GELU");
+    assert_eq!(ours[2], ours[3], "{at}: GELU of sums that are kept or not");
+    assert_eq!(ours[4], ours[5], "{at}: gradients with GELU again or not");
+    assert_eq!(ours[6], others[6], "{at}: GELU again");
+    for (index, (ours, others)) in ours.iter().zip(&others).enumerate() {
+        assert!(ours.iter().any(|x| x.abs() > 0.1), "{at}: nothing in {index}");
+        assert!(is_near(dtype, ours, others), "{at}: result {index}");
+    }
+}
+
 #[test]
 fn joined_layers_are_the_layer_and_its_gelu() {
     let Some(gpu) = gpu() else { return };
     for sizes in SIZES {
-        let (tokens, width, hidden) = sizes;
         for dtype in [Dtype::Bf16, Dtype::F16] {
-            assert!(WarpgroupLinear::new(dtype, tokens, hidden, width).is_some(), "{sizes:?}");
-            for kind in [GeluKind::Erf, GeluKind::Tanh] {
-                let (plan, forms) = forms(dtype, kind, sizes);
-                let warpgroups = gpu.info().has_warpgroups();
-                let ours = run(&gpu, plan.clone(), &forms, warpgroups);
-                let others = run(&gpu, plan.clone(), &forms, false);
-                let at = format!("{sizes:?} {dtype} {kind:?}");
-                assert_eq!(ours, run(&gpu, plan, &forms, warpgroups), "{at}: twice");
-                assert_eq!(ours[0], ours[1], "{at}: sums with and without GELU");
-                assert_eq!(ours[2], ours[3], "{at}: GELU of sums that are kept or not");
-                assert_eq!(ours[4], ours[5], "{at}: gradients with GELU again or not");
-                assert_eq!(ours[6], others[6], "{at}: GELU again");
-                for (index, (ours, others)) in ours.iter().zip(&others).enumerate() {
-                    assert!(ours.iter().any(|x| x.abs() > 0.1), "{at}: nothing in {index}");
-                    assert!(is_near(dtype, ours, others), "{at}: result {index}");
-                }
-            }
+            compare(&gpu, dtype, GeluKind::Erf, sizes);
         }
+    }
+    compare(&gpu, Dtype::Bf16, GeluKind::Tanh, SIZES[0]);
+}
+
+/// So that the comparison is not one of the library with itself.
+#[test]
+fn the_kernel_of_our_own_is_used() {
+    for sizes in SIZES {
+        let (plan, _) = forms(Dtype::Bf16, GeluKind::Erf, sizes);
+        let options = LoweringOptions {
+            tf32: true,
+            tiles: Tiles::of(90),
+            warpgroups: true,
+            multiprocessors: 132,
+        };
+        let found = modules(&plan, options).unwrap();
+        let used = found.iter().filter(|used| used.module.file() == "linear_hopper.cu").count();
+        // With GELU, keeping sums and not; without, with bias and without; two gradients.
+        assert_eq!((used, found.len()), (6, 6), "{sizes:?}");
     }
 }

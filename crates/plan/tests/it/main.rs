@@ -6,6 +6,7 @@ mod fixture;
 mod backward;
 mod bill;
 mod defects;
+mod fuse;
 mod joins;
 mod lanes;
 mod memories;

@@ -1,0 +1,180 @@
+//! Which ops are joined, what the joined op still writes, and what becomes of waits.
+#![expect(clippy::unwrap_used, reason = "what tests share may end the test")]
+
+use crate::fixture::shape;
+use fitgpt_plan::fuse::fuse;
+use fitgpt_plan::ops::{Gelu, GeluKind, GeluOfSums, Linear, Op, Transfer};
+use fitgpt_plan::verify::defects;
+use fitgpt_plan::{
+    Bytes, Dtype, Io, Lane, NoScratch, Phase, Plan, Role, Schedule, ScheduleBuilder, Scope,
+    Scratch, SegmentBuilder, SegmentId, TensorId, Tensors,
+};
+use std::collections::BTreeMap;
+
+const KIND: GeluKind = GeluKind::Erf;
+
+/// No scratch, and everything is computed with its GELU.
+#[derive(Debug)]
+struct Joins;
+
+impl Scratch for Joins {
+    fn bytes(&self, op: &Op, tensors: &Tensors) -> Option<Bytes> {
+        NoScratch.bytes(op, tensors)
+    }
+
+    fn computes_with_gelu(&self, _: &Op, _: &Tensors) -> bool {
+        true
+    }
+}
+
+/// The tensors of `layer`.
+struct Layer {
+    x: TensorId,
+    w: TensorId,
+    sums: TensorId,
+    out: TensorId,
+}
+
+fn local(segment: &mut SegmentBuilder<'_>, name: &str) -> TensorId {
+    segment.local(name, Dtype::F32, shape(&[8, 8]), Role::Activation).unwrap()
+}
+
+/// `out = gelu(x w)`, and what `more` adds to the segment behind it.
+fn layer(more: impl FnOnce(&mut SegmentBuilder<'_>, &Layer)) -> (Schedule, SegmentId, Layer) {
+    let mut builder = ScheduleBuilder::new();
+    let mut held = |name: &str| {
+        let square = shape(&[8, 8]);
+        builder.held_tensor(name, Dtype::F32, square, Role::Moment, Scope::Run).unwrap()
+    };
+    let [x, w, out] = ["x", "w", "out"].map(&mut held);
+    let mut segment = builder.segment("s", Phase::Train);
+    let sums = local(&mut segment, "sums");
+    let linear = |workspace| Linear { x, w, bias: None, out: sums, gelu: None, workspace };
+    segment.push_with_workspace(linear).unwrap();
+    segment.push(Gelu { x: sums, out, kind: KIND }).unwrap();
+    let layer = Layer { x, w, sums, out };
+    more(&mut segment, &layer);
+    let id = segment.finish();
+    (builder.finish(), id, layer)
+}
+
+fn names(schedule: &Schedule) -> Vec<&'static str> {
+    let steps = schedule.segments[0].steps.iter();
+    steps.map(|step| step.op.operation().name()).collect()
+}
+
+/// The sums that the first step writes, if it is joined.
+fn kept(schedule: &Schedule) -> Option<GeluOfSums> {
+    match &schedule.segments[0].steps[0].op {
+        Op::Linear(linear) => linear.gelu,
+        _ => None,
+    }
+}
+
+fn proved(schedule: Schedule) {
+    assert_eq!(defects(&Plan::new(schedule).unwrap(), &NoScratch), []);
+}
+
+#[test]
+fn sums_that_nobody_reads_are_not_written() {
+    let (mut schedule, id, Layer { out, .. }) = layer(|_, _| ());
+    fuse(&mut schedule, id, &NoScratch);
+    assert_eq!(names(&schedule), ["linear", "gelu"], "a backend that computes them one by one");
+    fuse(&mut schedule, id, &Joins);
+    assert_eq!(names(&schedule), ["linear_gelu"]);
+    assert_eq!(kept(&schedule), Some(GeluOfSums { kind: KIND, sums: None }));
+    let written = schedule.segments[0].steps[0].op.operation().operands();
+    assert!(written.iter().any(|operand| operand.tensor == out), "{written:?}");
+    proved(schedule);
+}
+
+#[test]
+fn sums_that_a_later_step_reads_are_written() {
+    let (mut schedule, id, Layer { sums, .. }) = layer(|segment, layer| {
+        let again = local(segment, "again");
+        segment.push(Gelu { x: layer.sums, out: again, kind: KIND }).unwrap();
+    });
+    fuse(&mut schedule, id, &Joins);
+    assert_eq!(names(&schedule), ["linear_gelu", "gelu"]);
+    assert_eq!(kept(&schedule), Some(GeluOfSums { kind: KIND, sums: Some(sums) }));
+    proved(schedule);
+}
+
+/// The host reads the sums after the segment.
+#[test]
+fn sums_for_the_host_are_written() {
+    let mut builder = ScheduleBuilder::new();
+    let mut held = |name: &str| {
+        let square = shape(&[8, 8]);
+        builder.held_tensor(name, Dtype::F32, square, Role::Moment, Scope::Run).unwrap()
+    };
+    let [x, w, out] = ["x", "w", "out"].map(&mut held);
+    let mut segment = builder.segment("s", Phase::Train);
+    let role = Role::Activation;
+    let sums = segment.host_tensor("sums", Dtype::F32, shape(&[8, 8]), role, Io::Output).unwrap();
+    let linear = |workspace| Linear { x, w, bias: None, out: sums, gelu: None, workspace };
+    segment.push_with_workspace(linear).unwrap();
+    segment.push(Gelu { x: sums, out, kind: KIND }).unwrap();
+    let id = segment.finish();
+    let mut schedule = builder.finish();
+    fuse(&mut schedule, id, &Joins);
+    assert_eq!(kept(&schedule), Some(GeluOfSums { kind: KIND, sums: Some(sums) }));
+    proved(schedule);
+}
+
+#[test]
+fn gradients_are_joined_and_read_what_gelu_was_computed_of() {
+    let (mut schedule, id, _) = layer(|segment, layer| {
+        let (w, second) = (layer.w, local(segment, "second"));
+        let linear =
+            |workspace| Linear { x: layer.out, w, bias: None, out: second, gelu: None, workspace };
+        segment.push_with_workspace(linear).unwrap();
+        let delivered = BTreeMap::from([(second, layer.x)]);
+        segment.backward(&BTreeMap::from([(w, w)]), delivered).unwrap();
+    });
+    let before = names(&schedule);
+    assert!(before.contains(&"gelu_backward"), "{before:?}");
+    fuse(&mut schedule, id, &Joins);
+    let after = names(&schedule);
+    let count = |name| after.iter().filter(|&&found| found == name).count();
+    assert_eq!(["gelu", "gelu_backward"].map(count), [0, 0], "{after:?}");
+    assert_eq!(["linear_gelu", "linear_backward_gelu"].map(count), [1, 1], "{after:?}");
+    assert!(kept(&schedule).unwrap().sums.is_some(), "the gradient reads the sums");
+}
+
+/// A copy waits for the GELU, then for the step that has become one with the layer.
+#[test]
+fn waits_follow_the_steps_that_are_joined() {
+    let mut builder = ScheduleBuilder::new();
+    let mut held = |name: &str, scope| {
+        let square = shape(&[8, 8]);
+        builder.held_tensor(name, Dtype::F32, square, Role::Moment, scope).unwrap()
+    };
+    let [x, w, out, here] = ["x", "w", "out", "here"].map(|name| held(name, Scope::Run));
+    let host = held("host", Scope::Host);
+    let mut segment = builder.segment("s", Phase::Train);
+    let [before, sums] = ["before", "sums"].map(|name| local(&mut segment, name));
+    segment.push(Gelu { x, out: before, kind: KIND }).unwrap();
+    let linear = |workspace| Linear { x: before, w, bias: None, out: sums, gelu: None, workspace };
+    segment.push_with_workspace(linear).unwrap();
+    segment.push(Gelu { x: sums, out, kind: KIND }).unwrap();
+    segment.join(Lane::Upload);
+    segment.push_on(Lane::Upload, Transfer { from: host, to: here }).unwrap();
+    let id = segment.finish();
+    let mut schedule = builder.finish();
+    let waits = |schedule: &Schedule| schedule.segments[0].steps.last().unwrap().waits.clone();
+    assert_eq!(waits(&schedule), [2]);
+    fuse(&mut schedule, id, &Joins);
+    assert_eq!(names(&schedule), ["gelu", "linear_gelu", "transfer"]);
+    assert_eq!(waits(&schedule), [1]);
+    proved(schedule);
+}
+
+/// A GELU on another lane is not next to the layer.
+#[test]
+fn lanes_are_not_joined() {
+    let (mut schedule, id, _) = layer(|_, _| ());
+    schedule.segments[0].steps[1].lane = Lane::Upload;
+    fuse(&mut schedule, id, &Joins);
+    assert_eq!(names(&schedule), ["linear", "gelu"]);
+}
