@@ -160,6 +160,10 @@ impl WarpgroupLinear {
     /// With fewer tiles than these the library is faster, which divides sums as well.
     const LEAST_TILES: u64 = 66;
 
+    /// With fewer numbers in a sum, GELU takes longer than the matmul beside which it is computed,
+    /// and a pass of its own is as fast.
+    const LEAST_WITH_GELU: u64 = 384;
+
     /// How many times as wide as its input an output must be: as wide as GPT's hidden layer. Other
     /// matmuls have no GELU next to them, and the library's best algorithm is 1 % faster. It does
     /// not matter whether a GELU is there, so that a layer has the same bits when it is computed
@@ -286,7 +290,8 @@ impl Scratch for GpuScratch {
     }
 
     fn computes_with_gelu(&self, op: &Op, tensors: &Tensors) -> bool {
-        self.warpgroups && WarpgroupLinear::of(op, tensors).is_some()
+        let sizes = WarpgroupLinear::of(op, tensors).filter(|_| self.warpgroups);
+        sizes.is_some_and(|sizes| sizes.inner >= WarpgroupLinear::LEAST_WITH_GELU)
     }
 }
 

@@ -1,5 +1,5 @@
-//! Linear layers joined with the GELU next to them, which the CPU computes one after the other, have
-//! the bits of separate ops at every level of recompute.
+//! Linear layers joined with the GELU next to them, which the CPU computes one after the other,
+//! have the bits of separate ops at every level of recompute.
 
 use crate::bits::{assert_same, trace};
 use crate::fixture::{Setup, setup};

@@ -6,8 +6,8 @@ use fitgpt_plan::fuse::fuse;
 use fitgpt_plan::ops::{Gelu, GeluKind, GeluOfSums, Linear, Op, Transfer};
 use fitgpt_plan::verify::defects;
 use fitgpt_plan::{
-    Bytes, Dtype, Io, Lane, NoScratch, Phase, Plan, Role, Schedule, ScheduleBuilder, Scope,
-    Scratch, SegmentBuilder, SegmentId, TensorId, Tensors,
+    Bytes, Dtype, GpuScratch, Io, Lane, NoScratch, Phase, Plan, Role, Schedule, ScheduleBuilder,
+    Scope, Scratch, SegmentBuilder, SegmentId, TensorId, Tensors,
 };
 use std::collections::BTreeMap;
 
@@ -41,6 +41,14 @@ fn local(segment: &mut SegmentBuilder<'_>, name: &str) -> TensorId {
 
 /// `out = gelu(x w)`, and what `more` adds to the segment behind it.
 fn layer(more: impl FnOnce(&mut SegmentBuilder<'_>, &Layer)) -> (Schedule, SegmentId, Layer) {
+    layer_with(Io::Device, more)
+}
+
+/// The same with sums that the host may read.
+fn layer_with(
+    io: Io,
+    more: impl FnOnce(&mut SegmentBuilder<'_>, &Layer),
+) -> (Schedule, SegmentId, Layer) {
     let mut builder = ScheduleBuilder::new();
     let mut held = |name: &str| {
         let square = shape(&[8, 8]);
@@ -48,7 +56,8 @@ fn layer(more: impl FnOnce(&mut SegmentBuilder<'_>, &Layer)) -> (Schedule, Segme
     };
     let [x, w, out] = ["x", "w", "out"].map(&mut held);
     let mut segment = builder.segment("s", Phase::Train);
-    let sums = local(&mut segment, "sums");
+    let (square, role) = (shape(&[8, 8]), Role::Activation);
+    let sums = segment.host_tensor("sums", Dtype::F32, square, role, io).unwrap();
     let linear = |workspace| Linear { x, w, bias: None, out: sums, gelu: None, workspace };
     segment.push_with_workspace(linear).unwrap();
     segment.push(Gelu { x: sums, out, kind: KIND }).unwrap();
@@ -103,20 +112,7 @@ fn sums_that_a_later_step_reads_are_written() {
 /// The host reads the sums after the segment.
 #[test]
 fn sums_for_the_host_are_written() {
-    let mut builder = ScheduleBuilder::new();
-    let mut held = |name: &str| {
-        let square = shape(&[8, 8]);
-        builder.held_tensor(name, Dtype::F32, square, Role::Moment, Scope::Run).unwrap()
-    };
-    let [x, w, out] = ["x", "w", "out"].map(&mut held);
-    let mut segment = builder.segment("s", Phase::Train);
-    let role = Role::Activation;
-    let sums = segment.host_tensor("sums", Dtype::F32, shape(&[8, 8]), role, Io::Output).unwrap();
-    let linear = |workspace| Linear { x, w, bias: None, out: sums, gelu: None, workspace };
-    segment.push_with_workspace(linear).unwrap();
-    segment.push(Gelu { x: sums, out, kind: KIND }).unwrap();
-    let id = segment.finish();
-    let mut schedule = builder.finish();
+    let (mut schedule, id, Layer { sums, .. }) = layer_with(Io::Output, |_, _| ());
     fuse(&mut schedule, id, &Joins);
     assert_eq!(kept(&schedule), Some(GeluOfSums { kind: KIND, sums: Some(sums) }));
     proved(schedule);
@@ -168,6 +164,25 @@ fn waits_follow_the_steps_that_are_joined() {
     assert_eq!(names(&schedule), ["gelu", "linear_gelu", "transfer"]);
     assert_eq!(waits(&schedule), [1]);
     proved(schedule);
+}
+
+/// On Hopper, where sums are long enough to hide it.
+#[test]
+fn a_gpu_joins_wide_layers() {
+    let joins = |inner: u64, warpgroups: bool| {
+        let mut builder = ScheduleBuilder::new();
+        let mut held = |dims: &[u64]| {
+            let (dtype, role) = (Dtype::Bf16, Role::Activation);
+            builder.held_tensor("t", dtype, shape(dims), role, Scope::Run).unwrap()
+        };
+        let (x, w) = (held(&[65_536, inner]), held(&[4 * inner, inner]));
+        let (out, workspace) = (held(&[65_536, 4 * inner]), held(&[1]));
+        let gelu = Some(GeluOfSums { kind: KIND, sums: None });
+        let op = Op::Linear(Linear { x, w, bias: None, out, gelu, workspace });
+        GpuScratch { warpgroups }.computes_with_gelu(&op, &builder.finish().tensors)
+    };
+    assert_eq!([376, 384, 768].map(|inner| joins(inner, true)), [false, true, true]);
+    assert!(!joins(768, false));
 }
 
 /// A GELU on another lane is not next to the layer.
