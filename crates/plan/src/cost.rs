@@ -34,7 +34,8 @@ const LINEAR: f64 = 1.04;
 /// The part of the waiting for a last wave that shows: the library divides the work of some tiles.
 const WAITING: f64 = 0.5;
 
-/// What gradients of inputs reach of that: their weights are read down the columns.
+/// Share of a linear layer's rate that the gradient of its input reaches: there, weights are read
+/// down the columns.
 const INPUT_GRADIENTS: f64 = 0.96;
 
 /// Share of the usual rate that linear layers by warpgroups reach with long sums.
@@ -43,8 +44,8 @@ const LONG_SUMS: f64 = 0.953;
 /// Start and end of a tile cost as much as this many more numbers in each sum.
 const ENDS_OF_TILE: f64 = 65.0;
 
-/// What follows a tile's matmul takes as long as sums of this many numbers, while the next tile is
-/// multiplied: GELU; its slope; the slope, and GELU again.
+/// While the next tile is multiplied, a tile is finished. That takes as long as sums of this many
+/// numbers: for GELU; for its slope; for the slope, and GELU again.
 const GELU_OF_TILE: f64 = 710.0;
 const SLOPE_OF_TILE: f64 = 925.0;
 const SLOPE_AND_GELU_OF_TILE: f64 = 1075.0;

@@ -1,6 +1,6 @@
 //! Joins a matmul and the GELU next to it into one op, where the backend computes both in one
-//! pass: the numbers between them then do not pass through memory. It comes after `recompute`, so
-//! that neither recompute nor gradients need know the joined forms.
+//! pass: the numbers between them are then not read back from memory. It comes after `recompute`,
+//! so neither recompute nor gradients need to know the joined forms.
 
 use crate::backend::Scratch;
 use crate::lanes::derive_waits;
@@ -45,7 +45,7 @@ pub fn fuse(schedule: &mut Schedule, segment: SegmentId, scratch: &dyn Scratch) 
     schedule.segment_mut(segment).steps = out;
 }
 
-/// Two ops as one. `needed` says whether a later step needs a tensor.
+/// Two ops as one. `needed` says whether a tensor must be in memory after both.
 fn joined(first: &Op, second: &Op, needed: impl Fn(TensorId) -> bool) -> Option<Op> {
     match (first, second) {
         (Op::Linear(linear), Op::Gelu(gelu)) if gelu.x == linear.out && linear.gelu.is_none() => {

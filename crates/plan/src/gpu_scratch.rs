@@ -135,8 +135,9 @@ impl WarpgroupAttention {
 }
 
 /// A linear layer, or the gradient of its input, by warpgroups: a kernel of our own, which can
-/// compute the GELU next to it in the same pass. Multiprocessors take tiles of its output in turn;
-/// the last tiles, if they are few, and columns to the right of all tiles are divided into panels.
+/// compute the GELU next to it in the same pass. Multiprocessors take tiles of its output in turn.
+/// The last tiles are divided into panels if they leave a third of the multiprocessors idle or
+/// more; columns to the right of all tiles always are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WarpgroupLinear {
     /// Rows of the output: tokens.
@@ -154,24 +155,24 @@ impl WarpgroupLinear {
     /// Columns of a panel.
     pub const PANEL: u64 = 64;
 
-    /// The time of a panel that is computed alone, in tiles.
+    /// The time of a panel that is computed alone, where a whole tile takes 1.
     const SINGLE: f64 = 0.42;
 
-    /// With fewer tiles than these the library is faster, which divides sums as well.
+    /// With fewer tiles than this, the library is faster: it divides sums as well.
     const LEAST_TILES: u64 = 66;
 
-    /// With fewer numbers in a sum, GELU takes longer than the matmul beside which it is computed,
-    /// and a pass of its own is as fast.
+    /// With fewer numbers in a sum, the matmul hides so little of the GELU beside it that a pass of
+    /// its own is as fast.
     const LEAST_WITH_GELU: u64 = 384;
 
-    /// How many times as wide as its input an output must be: as wide as GPT's hidden layer. Other
-    /// matmuls have no GELU next to them, and the library's best algorithm is 1 % faster. It does
-    /// not matter whether a GELU is there, so that a layer has the same bits when it is computed
-    /// again without one.
+    /// An output must be this many times as wide as its input, as GPT's hidden layer is. Other
+    /// matmuls have no GELU next to them, and for them the library's best algorithm is 1 % faster.
+    /// Whether a GELU is there does not count, so that a layer has the same bits when it is
+    /// computed again without one.
     const WIDER: u64 = 4;
 
-    /// None if the library computes it: in f32, for few tokens, for narrow outputs, and where rows
-    /// do not begin where the copies of tiles can.
+    /// None if the library computes it: in f32, for few tokens, for outputs that are not wide, and
+    /// where rows are not whole multiples of 16 bytes.
     pub fn new(dtype: Dtype, rows: u64, columns: u64, inner: u64) -> Option<WarpgroupLinear> {
         let sizes = WarpgroupLinear { rows, columns, inner };
         let is_whole = columns.is_multiple_of(8) && inner.is_multiple_of(8) && inner > 0;
@@ -200,7 +201,7 @@ impl WarpgroupLinear {
         self.rows.div_ceil(height).checked_mul(self.columns.div_ceil(width))
     }
 
-    /// The time that the multiprocessors need, in tiles of one of them. The kernel divides the
+    /// The time that the multiprocessors need, where a whole tile takes 1. The kernel divides the
     /// output by the same rule (`pieces_of` in `linear_hopper.cu`).
     pub fn turns(self, multiprocessors: u64) -> f64 {
         let ([height, width], all) = (WarpgroupLinear::TILE, multiprocessors.max(1));

@@ -10,7 +10,7 @@
 // A block stays on its multiprocessor and computes one tile after another. Its warps have three
 // duties, so that copies, matmuls and all the rest overlap:
 // - one thread has the copy engine fill a ring of stages with tiles of x and w;
-// - two warpgroups multiply, each half of the tile's rows, and put the rounded sums into shared
+// - two warpgroups multiply, each one half of the tile's rows, and put the rounded sums into shared
 //   memory;
 // - seven warps take the sums from there, compute GELU, and write the results.
 
@@ -19,7 +19,7 @@ constexpr u32 INNER = 64;
 constexpr u32 PANELS = TILE_COLUMNS / 64;
 constexpr u32 X_BYTES = TILE_ROWS * PANEL_ROW, W_PANEL_BYTES = 64 * PANEL_ROW;
 constexpr u32 STAGE_BYTES = X_BYTES + PANELS * W_PANEL_BYTES;
-// A warp finishes a unit at a time, eight rows of a panel, four with each access.
+// A warp finishes one unit at a time: eight rows of a panel, four rows with each access.
 constexpr u32 UNITS_OF_PANEL = TILE_ROWS / 8, UNIT_BYTES = 8 * PANEL_ROW;
 constexpr u32 PANEL_BYTES = UNITS_OF_PANEL * UNIT_BYTES;
 constexpr u32 FINISHING_WARPS = 7, MULTIPLYING = 256;
@@ -48,7 +48,7 @@ DEVICE u32 full(Shared shared, u32 stage) {
 
 DEVICE u32 empty(Shared shared, u32 stage) { return full(shared, STAGES) + stage * 8; }
 
-// Sums of a piece are there, and have been taken.
+// Barriers: a piece's sums are in shared memory; they have been taken from it.
 DEVICE u32 filled(Shared shared) { return empty(shared, STAGES); }
 
 DEVICE u32 taken(Shared shared) { return filled(shared) + 8; }
@@ -75,8 +75,9 @@ struct Piece {
     u32 row, column, panels;
 };
 
-// The pieces of the output, by the rule of `WarpgroupLinear::turns`, in order: whole tiles, `across` of them side by side; the panels of the
-// last tiles, which would leave most blocks without work; the panels to the right of all tiles.
+// The pieces of the output, by the rule of `WarpgroupLinear::turns`, in order: whole tiles,
+// `across` of them side by side; the panels of the last tiles, if these would leave a third of the
+// blocks or more without work; the panels to the right of all tiles.
 struct Pieces {
     u32 across, whole, divided, narrow, end;
 };
@@ -147,7 +148,7 @@ DEVICE void put_sums(Shared shared, u32 group, const float (&sums)[N][4], const 
     UNROLL for (u32 panel = 0; panel < N / 8; ++panel) {
         u32 words[4][4];
         UNROLL for (u32 i = 0; i < 16; ++i) {
-            // Of each 16 columns, the rows above and below of the first eight, then of the others.
+            // For each 16 columns: the first eight, of the upper and the lower row; then the others.
             const u32 n = panel * 8 + i / 2, half = i % 2 * 2;
             float low = sums[n][half], high = sums[n][half + 1];
             if (HAS_BIAS) {
@@ -255,8 +256,8 @@ DEVICE void apply_slope(Eight (&d)[2], Eight (&x)[2]) {
     }
 }
 
-// The matrices that a warp reads and writes, from the first number of a piece on, and how much of
-// them there is from there.
+// The matrices that a warp reads and writes, from a piece's first number on, and how many rows and
+// columns follow from there.
 struct Area {
     T *hidden, *out;
     u32 rows, columns, stride;
@@ -268,7 +269,7 @@ DEVICE Area area_of(const Piece &piece, T *hidden_mn, T *out_mn, const Sizes &si
             sizes.columns - piece.column, sizes.columns};
 }
 
-// Where a thread has its numbers of a unit, and which of its two rows exist.
+// Where a thread's numbers of a unit are, and which of its two rows exist.
 struct Place {
     u32 offset;
     bool exists[2];
@@ -290,8 +291,8 @@ DEVICE void read_ahead(Eight (&x)[2], const Area &area, u32 unit) {
     }
 }
 
-// Has a unit of GELU's input brought into the L2 cache, 32 bytes by each thread. Reads ahead alone
-// are too few at a time for the latency of memory.
+// Has a unit of GELU's input brought into the L2 cache, 32 bytes by each thread. The reads ahead
+// alone are too few to hide the latency of memory.
 DEVICE void announce(const Area &area, u32 unit) {
     const u32 lane = threadIdx.x % 32;
     const u32 row = unit % UNITS_OF_PANEL * 8 + lane / 4;

@@ -30,9 +30,9 @@ const STAGES: u64 = 4;
 /// Rows and columns of a tile of the output.
 const TILE_ROWS: u64 = WarpgroupLinear::TILE[0];
 const TILE_COLUMNS: u64 = WarpgroupLinear::TILE[1];
-/// Numbers that a stage has of each row and each column, and columns of a panel.
+/// How many numbers of each row and each column a stage holds; also the columns of a panel.
 const PANEL: u64 = WarpgroupLinear::PANEL;
-/// The stages, the sums of a tile, and barriers.
+/// Bytes of shared memory: the stages, the sums of a tile, and barriers.
 const SHARED_BYTES: u64 = ALIGNMENT
     + STAGES * (TILE_ROWS + TILE_COLUMNS) * PANEL_ROW
     + TILE_ROWS * TILE_COLUMNS * 2
@@ -70,8 +70,8 @@ pub(super) static LINEAR_HOPPER: Source = Source {
 struct Form {
     constants: Constants,
     bias: Option<TensorId>,
-    /// What GELU is computed of, and whether the kernel writes it: the sums, or what it read with
-    /// GELU's result instead.
+    /// The tensor of GELU's input, and whether the kernel writes to it: the sums, or GELU's result
+    /// in place of the input that it has read.
     hidden: Option<(TensorId, bool)>,
 }
 

@@ -3,7 +3,7 @@
 
 use crate::typing::run_of;
 use fitgpt_search::{Cut, Machine, Planned, StateOptions, plan_again};
-use model::Level::{self, R0, R1, R2, R3, R3q, R4, R5, R6};
+use model::Level::{self, R0, R1, R2, R3q, R4, R5, R6};
 use plan::cost::step_seconds;
 use plan::hardware::Card;
 use plan::{Bytes, Dtype, SegmentId};
