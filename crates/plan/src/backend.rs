@@ -10,9 +10,9 @@ use crate::schedule::SegmentId;
 use crate::tensor::{TensorId, Tensors};
 use std::fmt;
 
-/// Memory that a backend needs in addition to an op's operands: packed panels, a BLAS workspace,
-/// tiles. The builder asks for it, so that scratch is a tensor like any other and its size has one
-/// formula.
+/// What a schedule must know of a backend. First, the memory that it needs in addition to an op's
+/// operands: packed panels, a BLAS workspace, tiles. The builder asks for it, so that scratch is a
+/// tensor like any other and its size has one formula.
 pub trait Scratch: fmt::Debug {
     /// Bytes for this op, 0 for none, `None` when they do not fit 63 bits. The op's `workspace`
     /// operand does not have its size yet.

@@ -3,12 +3,13 @@
 //! their operations, but not all. The heads alternate between matmuls and passes over memory, so
 //! both count.
 
-use crate::gpu_scratch::{WarpgroupAttention, WarpgroupLinear};
+use crate::gpu_scratch::WarpgroupAttention;
 use crate::hardware::Hardware;
 use crate::lanes::Lane;
 use crate::ops::{HeadWork, Linear, LinearBackwardInput, Op};
 use crate::schedule::{Schedule, SegmentId, Step};
 use crate::tensor::{Dtype, TensorId, Tensors};
+use crate::warpgroup_linear::WarpgroupLinear;
 
 /// The part of a matmul's traffic that its operations do not hide. Fitted to 360 matmuls on an H200
 /// (`docs/experiments.md`), with a root-mean-square error of 12 %.

@@ -46,6 +46,7 @@ pub mod exchange;
 pub mod step_state;
 pub mod host_access;
 pub mod gpu_scratch;
+pub mod warpgroup_linear;
 pub mod hardware;
 pub mod links;
 pub mod cost;

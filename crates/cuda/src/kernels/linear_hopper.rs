@@ -7,8 +7,8 @@ use super::{SHARED_MEMORY, count};
 use crate::constants::constants;
 use crate::lowering::{Extent, Lowering, Source};
 use crate::signature::{In, Map, Out, T, WorkCount, signatures};
-use plan::gpu_scratch::WarpgroupLinear;
 use plan::ops::{GeluKind, Linear, LinearBackwardInput, Op};
+use plan::warpgroup_linear::WarpgroupLinear;
 use plan::{BackendError, Dtype, TensorId};
 
 signatures! {
