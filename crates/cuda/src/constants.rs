@@ -66,14 +66,14 @@ macro_rules! constants {
             /// The file of kernels with these constants.
             fn module(
                 self,
-                source: &'static $crate::lowering::Source,
-            ) -> $crate::lowering::ModuleSpec {
+                source: &'static $crate::kernel_source::Source,
+            ) -> $crate::kernel_source::ModuleSpec {
                 use $crate::constants::Constant as _;
                 let constants = vec![
                     $((stringify!($constant), self.$constant.text())),+
                     $(, (stringify!($fixed), $fixed.text()))*
                 ];
-                $crate::lowering::ModuleSpec { source, constants }
+                $crate::kernel_source::ModuleSpec { source, constants }
             }
         }
     };

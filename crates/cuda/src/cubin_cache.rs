@@ -2,7 +2,7 @@
 //! or trusted, the kernel is compiled again, and a notice says why.
 
 use crate::error::CudaError;
-use crate::lowering::ModuleSpec;
+use crate::kernel_source::ModuleSpec;
 use crate::nvrtc::{Compiler, OPTIONS};
 use cache::Ignored;
 use plan::fnv::Fnv;

@@ -19,6 +19,7 @@ mod setup;
 mod autotune;
 mod matmul_cache;
 mod lowering;
+mod kernel_source;
 #[doc(hidden)]
 pub mod signature;
 mod constants;
@@ -53,8 +54,9 @@ pub use device::{Gpu, GpuInfo, OLDEST_SM, gpus};
 pub use driver::Driver;
 pub use error::CudaError;
 pub use executor::{CudaBackend, CudaOptions, GRANULE, GRAPH_RESERVE, Held, LoadError};
+pub use kernel_source::ModuleSpec;
 pub use library::LibraryError;
-pub use lowering::{LoweringOptions, ModuleSpec};
+pub use lowering::LoweringOptions;
 pub use nccl::{Communicator, Nccl, NcclId};
 pub use nvml::{GpuLoad, GpuProcess, Nvml, NvmlGpu};
 pub use nvrtc::{Compiler, Target};

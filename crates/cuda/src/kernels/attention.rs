@@ -3,7 +3,8 @@
 
 use super::{SHARED_MEMORY, attention_hopper, count, unsupported};
 use crate::constants::constants;
-use crate::lowering::{Extent, Lowering, Mask, ModuleSpec, Source};
+use crate::kernel_source::{ModuleSpec, Source};
+use crate::lowering::{Extent, Lowering, Mask};
 use crate::signature::{In, Out, T, WorkCount, signatures};
 use crate::step::Step;
 use crate::tiles::{self, AttentionTiles, Multiplier, Tile};

@@ -2,7 +2,8 @@
 
 use super::{count, unsupported};
 use crate::constants::constants;
-use crate::lowering::{Extent, Lowering, ModuleSpec, Source};
+use crate::kernel_source::{ModuleSpec, Source};
+use crate::lowering::{Extent, Lowering};
 use crate::signature::{In, Out, T, WorkCount, signatures};
 use crate::step::Step;
 use plan::ops::{AttentionDecode, CacheStore, SelectPosition};

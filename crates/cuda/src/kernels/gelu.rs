@@ -1,7 +1,8 @@
 //! Launches of GELU and its gradient.
 
 use crate::constants::constants;
-use crate::lowering::{Extent, Lowering, Source, pack_of};
+use crate::kernel_source::Source;
+use crate::lowering::{Extent, Lowering, pack_of};
 use crate::signature::{In, Launch, Out, T, WorkCount, signatures};
 use plan::ops::{Gelu, GeluBackward, GeluBefore, GeluKind};
 use plan::{BackendError, Dtype, TensorId};

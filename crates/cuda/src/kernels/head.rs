@@ -4,9 +4,8 @@
 use super::{count, sums, transpose};
 use crate::constants::constants;
 use crate::cublaslt::Orientation;
-use crate::lowering::{
-    Extent, Location, Lowering, Matmul, MatmulSpec, ModuleSpec, Source, pack_of,
-};
+use crate::kernel_source::{ModuleSpec, Source};
+use crate::lowering::{Extent, Location, Lowering, Matmul, MatmulSpec, pack_of};
 use crate::signature::{In, MatmulInput, Out, T, WorkCount, signatures};
 use crate::step::Step;
 use plan::gpu_scratch::Transposed;

@@ -2,7 +2,8 @@
 
 use super::count;
 use crate::constants::constants;
-use crate::lowering::{Extent, Lowering, Mask, Source, pack_of};
+use crate::kernel_source::Source;
+use crate::lowering::{Extent, Lowering, Mask, pack_of};
 use crate::signature::{In, Out, R, T, WorkCount, signatures};
 use crate::step::Step;
 use plan::ops::LayerNorm;

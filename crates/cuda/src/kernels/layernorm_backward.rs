@@ -3,7 +3,8 @@
 use super::layernorm::{Rows, WARP, positions};
 use super::{count, sums};
 use crate::constants::constants;
-use crate::lowering::{Extent, Lowering, Mask, ModuleSpec, Source};
+use crate::kernel_source::{ModuleSpec, Source};
+use crate::lowering::{Extent, Lowering, Mask};
 use crate::signature::{In, Out, R, T, WorkCount, signatures};
 use crate::step::Step;
 use plan::gpu_scratch::{norm_partial_sums, norm_tokens_of_a_partial_sum};

@@ -85,7 +85,7 @@ fn count(number: u64, what: &str) -> Result<u32, BackendError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lowering::Source;
+    use crate::kernel_source::Source;
     use std::collections::BTreeSet;
     use std::path::Path;
 

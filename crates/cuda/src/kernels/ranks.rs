@@ -3,7 +3,8 @@
 
 use super::{count, unsupported};
 use crate::constants::constants;
-use crate::lowering::{Extent, Location, Lowering, ModuleSpec, Source};
+use crate::kernel_source::{ModuleSpec, Source};
+use crate::lowering::{Extent, Location, Lowering};
 use crate::signature::{In, Out, Wire, WorkCount, signatures};
 use crate::transport::Travel;
 use plan::ops::{AllGather, Clear, ReduceScatter};

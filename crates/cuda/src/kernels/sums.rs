@@ -3,7 +3,8 @@
 
 use super::count;
 use crate::constants::constants;
-use crate::lowering::{Extent, Lowering, ModuleSpec, Source, pack_of};
+use crate::kernel_source::{ModuleSpec, Source};
+use crate::lowering::{Extent, Lowering, pack_of};
 use crate::signature::{In, Out, T, WorkCount, signatures};
 use crate::step::Step;
 use plan::gpu_scratch::{TOKENS_OF_A_PARTIAL_SUM, partial_sums};

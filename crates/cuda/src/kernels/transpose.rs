@@ -2,7 +2,8 @@
 
 use super::count;
 use crate::constants::constants;
-use crate::lowering::{Extent, Lowering, Source};
+use crate::kernel_source::Source;
+use crate::lowering::{Extent, Lowering};
 use crate::signature::{In, MatmulInput, Out, WorkCount, signatures};
 use plan::gpu_scratch::{MATMULS, Transposed};
 use plan::{BackendError, TensorId};

@@ -2,7 +2,8 @@
 
 use super::count;
 use crate::constants::constants;
-use crate::lowering::{Extent, Lowering, ModuleSpec, Source};
+use crate::kernel_source::{ModuleSpec, Source};
+use crate::lowering::{Extent, Lowering};
 use crate::signature::{In, Master, Moment, Out, WeightCopy, WorkCount, signatures};
 use crate::step::Step;
 use plan::ops::{AdamW, GRAD_NORM_BLOCK, GradNorm, LossScaler, NormOfSums, Scaling, SquareSums};
