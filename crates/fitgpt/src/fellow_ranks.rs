@@ -21,10 +21,6 @@ use train::setup::Setup;
 /// The exit code of a rank that ends because another one is gone.
 const GONE: i32 = 5;
 
-/// How long a rank that ends waits for the others to print the same. On a busy machine a thread
-/// may not run for some tenths of a second.
-const LAST_LINES: Duration = Duration::from_secs(1);
-
 /// This process among the ranks of its run, before they have met.
 pub struct Started {
     launch: Launch,
@@ -498,12 +494,10 @@ fn leave_with(error: &TrainError) -> ! {
     leave_saying(&error.to_string(), i32::from(error.exit_code()))
 }
 
-/// Prints a line that all ranks print, and ends the process. The launcher kills the others as soon
-/// as one has ended, so this one gives them a moment to print it too.
+/// Prints a line that all ranks print, and ends the process with them.
 fn leave_saying(line: &str, code: i32) -> ! {
     screen::error_of_all(line);
-    std::thread::sleep(LAST_LINES);
-    mpi::leave(code)
+    mpi::leave_together(code)
 }
 
 /// The place that rank 0 has told.

@@ -9,5 +9,5 @@ mod finder;
 mod leave;
 
 pub use finder::{ENVIRONMENT, INSTALL, mpiexec};
-pub use leave::leave;
+pub use leave::{leave, leave_together};
 pub use world::{LONGEST_MESSAGE, World, finished};

@@ -3,7 +3,7 @@
 //! killed or stopped, or hangs outside MPI.
 
 use crate::exchange::command;
-use fitgpt_mpi::{World, leave};
+use fitgpt_mpi::{World, leave, leave_together};
 use plan::Exchange;
 use ranks::meeting::{self, Meeting};
 use ranks::{Facts, Farewell, MeetingPlace, Watch, WatchOptions};
@@ -34,7 +34,7 @@ fn watched() -> (World, Watch) {
     let end = |failure: &ranks::Failure| {
         // One write, so that the lines of ranks do not mix.
         let _ = std::io::stderr().write_all(format!("ended: {failure}\n").as_bytes());
-        leave(5)
+        leave_together(5)
     };
     (world, Watch::start(met.unwrap(), options, end).unwrap())
 }
@@ -76,7 +76,10 @@ fn a_rank_that_hangs_ends_itself_and_those_inside_mpi() {
     let output = command.output().unwrap();
     let (took, said) = (start.elapsed(), String::from_utf8_lossy(&output.stderr));
     assert!((SILENCE..Duration::from_secs(20)).contains(&took), "{took:?}: {said}");
-    assert_eq!(output.status.code(), Some(5), "{said}");
+    assert_eq!(said.matches("ended: ").count(), 3, "all say it: {said}");
+    // All leave with 5. If a rank gets no processor just then, the launcher kills it, and that is
+    // what it reports.
+    assert!(matches!(output.status.code(), Some(5 | 9)), "{:?}: {said}", output.status);
     let line = said.lines().find_map(|line| line.split_once("ended: ")).unwrap().1;
     assert!(line.starts_with("rank 1 on ") && line.contains(" has not moved for "), "{said}");
     assert!(line.contains(" s at iteration 3, and the others wait for it; the others"), "{said}");
