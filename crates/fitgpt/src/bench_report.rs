@@ -6,10 +6,10 @@ use crate::numbers::{grouped, short};
 use crate::plan_report::sentence;
 use crate::screen;
 use model::Dims;
-use plan::Bytes;
 use plan::cost::{Ceiling, ceiling};
 use plan::hardware::Hardware;
 use plan::op_times::OpTimes;
+use plan::{Bytes, SegmentId};
 use search::{Planned, SearchError};
 use serde_json::{Map, Value, json};
 use spec::RunSpec;
@@ -100,18 +100,11 @@ impl OpRow {
     /// Sums up the training slices, each as often as an iteration runs it, and the update.
     pub fn all(planned: &Planned, times: &[SegmentTimes], rates: &Hardware) -> Vec<OpRow> {
         let program = &planned.program;
-        let runs = |times: &SegmentTimes| {
-            let slice = program.train.iter().find(|slice| slice.segment == times.segment);
-            let of_slice = |rows: u64| program.train_slices.iter().filter(|&&r| r == rows).count();
-            match slice {
-                Some(slice) => of_slice(slice.rows),
-                None => usize::from(program.update == Some(times.segment)),
-            }
-        };
+        let of_iteration: BTreeMap<SegmentId, u64> = program.runs().into_iter().collect();
         let schedule = &planned.plan.schedule;
         let mut sums: BTreeMap<&'static str, Sum> = BTreeMap::new();
         for times in times {
-            let runs = runs(times) as f64;
+            let runs = of_iteration.get(&times.segment).map_or(0.0, |&runs| runs as f64);
             let steps = &schedule.segment(times.segment).steps;
             for (step, seconds) in steps.iter().zip(times.quickest()).filter(|_| runs > 0.0) {
                 let sum = sums.entry(step.op.operation().name()).or_default();

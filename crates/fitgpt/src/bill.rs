@@ -5,7 +5,7 @@ use crate::numbers::grouped;
 use crate::plan_report::{PlanReport, phases};
 use crate::screen::{coloured, faint, strong, wrap_width, wrapped};
 use plan::report::{Bill, BillSegment};
-use plan::{Bytes, Role, Scope};
+use plan::{Bytes, Plan, Role, Scope, TensorId};
 use search::{Machine, Planned};
 use std::fmt::Write;
 
@@ -44,7 +44,7 @@ pub fn text(planned: &Planned, machine: &Machine, host: &[HostMemory], width: us
         .collect();
     let peaks = format!("  peaks: {}", peaks.join(", "));
     let _ = writeln!(text, "{}", faint(&wrapped(&peaks, 4, wrap_width())));
-    outside(&mut text, plan.host_bytes, host);
+    outside(&mut text, plan, host);
     if machine.host.is_none() {
         in_all(&mut text, "total", planned.device_bytes(machine), machine.budget);
     }
@@ -69,7 +69,7 @@ pub fn whole(report: &PlanReport, width: usize) -> String {
         let _ = writeln!(text, "  {:<12} {:>11}  {what}", "context", context.to_string());
         in_all(&mut text, "device", report.device_bytes(), machine.budget);
     }
-    outside(&mut text, report.planned.plan.host_bytes, &report.host);
+    outside(&mut text, &report.planned.plan, &report.host);
     if machine.host.is_none() {
         in_all(&mut text, "total", report.device_bytes(), machine.budget);
     }
@@ -103,10 +103,27 @@ fn arena(text: &mut String, bill: &Bill, width: usize) {
     );
 }
 
+/// What the plan keeps in host memory.
+fn offloaded(plan: &Plan) -> [HostMemory; 2] {
+    let tensors = &plan.schedule.tensors;
+    let of_activations = |id: &TensorId| {
+        let tensor = tensors.get(*id);
+        let is_own = plan.is_on_host(*id) && tensor.view.is_none();
+        is_own && tensor.role == Role::Activation
+    };
+    let sizes = tensors.ids().filter(of_activations).map(|id| tensors.bytes(id));
+    let activations = Bytes::sum(sizes).unwrap_or(Bytes::ZERO);
+    let state = plan.host_bytes.minus(activations).unwrap_or(Bytes::ZERO);
+    [
+        HostMemory { name: "optimizer's state in host memory", bytes: state },
+        HostMemory { name: "activations in host memory", bytes: activations },
+    ]
+}
+
 /// Appends the host memory outside the arena.
-fn outside(text: &mut String, pinned: Bytes, host: &[HostMemory]) {
-    let pinned = HostMemory { name: "optimizer's state in host memory", bytes: pinned };
-    let kept: Vec<String> = std::iter::once(&pinned)
+fn outside(text: &mut String, plan: &Plan, host: &[HostMemory]) {
+    let kept: Vec<String> = offloaded(plan)
+        .iter()
         .chain(host)
         .filter(|item| item.bytes > Bytes::ZERO)
         .map(|item| format!("{} {}", item.name, item.bytes))

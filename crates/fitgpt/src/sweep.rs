@@ -208,7 +208,7 @@ fn cells(row: &Row, keys: usize) -> Vec<String> {
                 Bytes::new(report.device_bytes()).unwrap_or(Bytes::ZERO).to_string(),
                 cut.map_or_else(none, |cut| sentence::groups(&cut.slices)),
                 cut.map_or_else(none, |cut| cut.head_chunk.to_string()),
-                cut.map_or_else(none, |cut| sentence::groups(&cut.levels)),
+                cut.map_or_else(none, |cut| sentence::of_levels(&cut.levels)),
                 rate.map_or_else(none, short),
                 prediction.map_or_else(none, |p| duration(p.run_seconds)),
             ]);

@@ -104,4 +104,7 @@ pub(crate) trait Network {
 
     /// The activations of a block that a level does not keep from forward to backward.
     fn dropped(&self, level: Level) -> &'static [Activation];
+
+    /// The activations of a block that a level keeps in the host's memory meanwhile.
+    fn offloaded(&self, level: Level) -> &'static [Activation];
 }

@@ -169,7 +169,7 @@ impl Network for Gpt2 {
         match level {
             Level::R0 => &[],
             Level::R1 => &[GELU],
-            Level::R2 => &[GELU, LN_1, LN_2],
+            Level::R2 | Level::R2h => &[GELU, LN_1, LN_2],
             Level::R3 => &[GELU, LN_1, LN_2, LN_2_MEAN, LN_2_RSTD, FCH],
             Level::R3q => &[GELU, LN_1, LN_2, LN_1_MEAN, LN_1_RSTD, QKV],
             Level::R4 => &[GELU, LN_1, LN_2, LN_1_MEAN, LN_1_RSTD, LN_2_MEAN, LN_2_RSTD, FCH, QKV],
@@ -180,6 +180,13 @@ impl Network for Gpt2 {
                 GELU, LN_1, LN_2, LN_1_MEAN, LN_1_RSTD, LN_2_MEAN, LN_2_RSTD, FCH, QKV, X_MID, ATT,
                 LSE,
             ],
+        }
+    }
+
+    fn offloaded(&self, level: Level) -> &'static [Activation] {
+        match level {
+            Level::R2h => &[act::QKV, act::FCH],
+            _ => &[],
         }
     }
 }

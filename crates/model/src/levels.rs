@@ -23,6 +23,9 @@ pub enum Level {
     R3q,
     /// As R2, and both matmuls.
     R4,
+    /// As R2; what R4 recomputes beyond it waits in the host's memory instead. Keeps on the device
+    /// what R4 does.
+    R2h,
     /// As R4, and the residual stream between attention and MLP.
     R5,
     /// Recompute the whole block, including attention: only its input is kept.
@@ -31,7 +34,20 @@ pub enum Level {
 
 impl Level {
     /// All levels, in order.
-    pub const ALL: [Level; 8] =
+    pub const ALL: [Level; 9] = [
+        Level::R0,
+        Level::R1,
+        Level::R2,
+        Level::R3,
+        Level::R3q,
+        Level::R4,
+        Level::R2h,
+        Level::R5,
+        Level::R6,
+    ];
+
+    /// Those that need no host memory, in order.
+    pub const ON_DEVICE: [Level; 8] =
         [Level::R0, Level::R1, Level::R2, Level::R3, Level::R3q, Level::R4, Level::R5, Level::R6];
 
     /// The name in listings, settings and reports.
@@ -43,6 +59,7 @@ impl Level {
             Level::R3 => "R3",
             Level::R3q => "R3q",
             Level::R4 => "R4",
+            Level::R2h => "R2h",
             Level::R5 => "R5",
             Level::R6 => "R6",
         }
@@ -69,12 +86,33 @@ pub(crate) fn dropped(
     segment: SegmentId,
     levels: &[Level],
 ) -> BTreeSet<TensorId> {
-    let is_dropped = |id: TensorId, activation: Activation| {
+    chosen(activations, tensors, segment, levels, |level| network.dropped(level))
+}
+
+/// The tensors of a training segment that layers at these levels keep in the host's memory.
+pub(crate) fn offloaded(
+    network: &dyn Network,
+    activations: &Activations,
+    tensors: &Tensors,
+    segment: SegmentId,
+    levels: &[Level],
+) -> BTreeSet<TensorId> {
+    chosen(activations, tensors, segment, levels, |level| network.offloaded(level))
+}
+
+fn chosen(
+    activations: &Activations,
+    tensors: &Tensors,
+    segment: SegmentId,
+    levels: &[Level],
+    of: impl Fn(Level) -> &'static [Activation],
+) -> BTreeSet<TensorId> {
+    let is_chosen = |id: TensorId, activation: Activation| {
         let tensor = tensors.get(id);
         let level = tensor.layer.and_then(|layer| levels.get(layer as usize));
         let is_here = tensor.scope == Scope::Segment(segment);
-        is_here && level.is_some_and(|&level| network.dropped(level).contains(&activation))
+        is_here && level.is_some_and(|&level| of(level).contains(&activation))
     };
     let all = activations.iter().map(|(&id, &activation)| (id, activation));
-    all.filter(|&(id, activation)| is_dropped(id, activation)).map(|(id, _)| id).collect()
+    all.filter(|&(id, activation)| is_chosen(id, activation)).map(|(id, _)| id).collect()
 }

@@ -8,13 +8,14 @@ use crate::communication;
 use crate::dims::Dims;
 use crate::forward::{AttendTo, Forward};
 use crate::generation::{self, GenerateSegments};
-use crate::levels::{Level, dropped};
+use crate::levels::{Level, dropped, offloaded};
 use crate::optimizer::OptimizerSpec;
 use crate::params::Param;
 use crate::run_tensors::{HeadWeight, RunTensors};
 use crate::sharing::{Shard, Sharing};
 use crate::update;
 use plan::fuse::fuse;
+use plan::offload::offload;
 use plan::ops::{HeadEval, HeadTrain, Op};
 use plan::recompute::recompute;
 use plan::{
@@ -214,6 +215,22 @@ pub struct Program {
     pub generate: Option<GenerateSegments>,
 }
 
+impl Program {
+    /// The training segments of an iteration and how often it runs each: the slices, as often as
+    /// there are rounds, and the update.
+    pub fn runs(&self) -> Vec<(SegmentId, u64)> {
+        let mut times = vec![0; self.train.len()];
+        for slice in 0..self.train_slices.len() {
+            if let Some(index) = slice_segment(&self.train, &self.train_slices, slice) {
+                times[index] += self.sharing.rounds();
+            }
+        }
+        let update = self.update.filter(|_| !self.train_slices.is_empty());
+        let slices = self.train.iter().map(|slice| slice.segment).zip(times);
+        slices.chain(update.map(|id| (id, 1))).collect()
+    }
+}
+
 /// A program and its schedule before placement. [`plan::Plan::new`] takes the schedule, and from
 /// then on the plan holds the only one.
 #[derive(Clone, Debug, PartialEq)]
@@ -304,10 +321,12 @@ impl FullDraft {
     pub fn at(self, levels: &[Level]) -> Result<Draft, PlanError> {
         let FullDraft { program, mut schedule, scratch, activations, departures } = self;
         let network = program.architecture.network();
+        let mut on_host = Vec::new();
         for slice in &program.train {
-            let tensors = &schedule.tensors;
-            let dropped = dropped(network, &activations, tensors, slice.segment, levels);
-            recompute(&mut schedule, slice.segment, &dropped)?;
+            let (tensors, segment) = (&schedule.tensors, slice.segment);
+            on_host.push((segment, offloaded(network, &activations, tensors, segment, levels)));
+            let dropped = dropped(network, &activations, tensors, segment, levels);
+            recompute(&mut schedule, segment, &dropped)?;
         }
         for segment in schedule.segment_ids() {
             fuse(&mut schedule, segment, &*scratch);
@@ -318,6 +337,7 @@ impl FullDraft {
                 schedule.insert_when_ready(slice.segment, lane, departures.clone())?;
             }
         }
+        offload(&mut schedule, &on_host)?;
         Ok(Draft { program, schedule })
     }
 }

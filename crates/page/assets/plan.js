@@ -20,7 +20,7 @@ const CHOICES = [
   ['dtype', 'Number format', ['auto', 'bfloat16', 'float16', 'float32']],
   ['grad_checkpoint', 'Recompute', [['auto', 'if needed'], ['True', 'always'], ['False', 'never']]],
   ['optimizer_state', 'Moments', ['float32', 'bfloat16', 'auto']],
-  ['offload', 'Offload', [['False', 'no'], ['auto', 'if needed'], ['optimizer', 'moments']]],
+  ['offload', 'Offload', [['False', 'no'], ['auto', 'if needed'], ['optimizer', 'moments'], ['activations', 'activations']]],
   ['residual', 'Residual stream', [['auto', 'as the format'], ['float32', 'float32']]],
   ['bias', 'Biases', [['False', 'no'], ['True', 'yes']]],
 ];

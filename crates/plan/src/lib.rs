@@ -31,6 +31,7 @@ pub mod ops;
 pub mod schedule;
 pub mod recompute;
 pub mod fuse;
+pub mod offload;
 pub mod lanes;
 pub mod lifetimes;
 pub mod arena;

@@ -2,7 +2,7 @@
 //! computation. Bytes and seconds are those of the plan's steps.
 
 use crate::planned::Planned;
-use model::{AverageSegments, slice_segment};
+use model::AverageSegments;
 use plan::cost::segment_time;
 use plan::hardware::Hardware;
 use plan::{SegmentId, Step};
@@ -33,7 +33,7 @@ impl Planned {
         let schedule = &self.plan.schedule;
         let sent = |step: &Step| step.op.operation().wire_bytes(&schedule.tensors);
         let mut found = Communication::default();
-        for (id, times) in self.segments_of_an_iteration() {
+        for (id, times) in self.program.runs() {
             let bytes = schedule.segment(id).steps.iter().map(sent).fold(0, u64::saturating_add);
             let time = segment_time(schedule, id, hardware);
             found.bytes = found.bytes.saturating_add(bytes.saturating_mul(times));
@@ -45,21 +45,6 @@ impl Planned {
         found.seconds += outer.seconds;
         found.exposed += outer.exposed;
         found
-    }
-
-    /// The segments that an iteration runs, and how often.
-    fn segments_of_an_iteration(&self) -> Vec<(SegmentId, u64)> {
-        let program = &self.program;
-        let (segments, slices) = (&program.train, &program.train_slices);
-        let mut times = vec![0; segments.len()];
-        for slice in 0..slices.len() {
-            if let Some(index) = slice_segment(segments, slices, slice) {
-                times[index] += program.sharing.rounds();
-            }
-        }
-        let update = program.update.filter(|_| !slices.is_empty());
-        let slices = segments.iter().map(|slice| slice.segment).zip(times);
-        slices.chain(update.map(|id| (id, 1))).collect()
     }
 
     /// DiLoCo's outer step, divided among the iterations between two of them; nothing otherwise.

@@ -16,6 +16,13 @@ pub struct Cut {
     pub state_options: StateOptions,
 }
 
+impl Cut {
+    /// How many layers keep activations in host memory.
+    pub fn layers_on_host(&self) -> usize {
+        self.levels.iter().filter(|level| **level == Level::R2h).count()
+    }
+}
+
 /// The near-equal parts of `sequences`, larger ones first.
 pub(crate) fn near_equal(sequences: u64, parts: u64) -> Vec<u64> {
     let parts = parts.clamp(1, sequences.max(1));

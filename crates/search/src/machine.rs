@@ -29,6 +29,14 @@ impl Machine {
         Machine { hardware, scratch, budget, host: Some(host), compute: gpu_format(run.dtype) }
     }
 
+    /// Whether layers of a run may keep activations in host memory.
+    pub fn may_offload_activations(&self, run: &RunSpec) -> bool {
+        match run.offload {
+            Offload::Never | Offload::Optimizer => false,
+            Offload::Activations | Offload::Auto => self.host.is_some(),
+        }
+    }
+
     /// The number formats of a run.
     pub fn types(&self, run: &RunSpec) -> Types {
         let residual = match run.residual {
@@ -71,7 +79,7 @@ impl StateOptions {
             OptimizerState::Auto => &[Dtype::F32, Dtype::Bf16],
         };
         let places: &[bool] = match (run.offload, machine.host) {
-            (Offload::Never, _) | (_, None) => &[false],
+            (Offload::Never | Offload::Activations, _) | (_, None) => &[false],
             (Offload::Optimizer, Some(_)) => &[true],
             (Offload::Auto, Some(_)) => &[false, true],
         };

@@ -19,7 +19,7 @@ use crate::probe::scratch_bytes;
 use crate::refusal::Refusal;
 use crate::task::Task;
 use crate::without_training::{evaluation, smallest_evaluation};
-use model::{Dims, Draft};
+use model::{Dims, Draft, Level};
 use plan::{Bytes, Scope};
 use spec::RunSpec;
 use std::rc::Rc;
@@ -40,23 +40,27 @@ pub(crate) fn plan_if_it_fits(
     machine: &Machine,
 ) -> Result<Option<Planned>, SearchError> {
     check(run, &dims)?;
-    let mut task = Task { run, dims, machine, state_options: StateOptions::DEFAULT };
+    let mut task = Task::new(run, dims, machine, StateOptions::DEFAULT);
     if run.eval_only {
         return evaluation(&task);
     }
-    let candidates = Candidates::new(&task);
+    let on_device = Candidates::new(&task);
+    task.offloads_activations = true;
+    let with_host = machine.may_offload_activations(run).then(|| Candidates::new(&task));
     let mut best: Option<Planned> = None;
     for state_options in StateOptions::permitted(run, machine) {
         task.state_options = state_options;
-        let Some((planned, is_free)) = task.fastest(&candidates)? else {
-            continue;
-        };
-        let is_worth_it = |best: &Planned| planned.seconds <= best.seconds * WORTH_IT;
-        if best.as_ref().is_none_or(is_worth_it) {
-            best = Some(planned);
-        }
-        if is_free {
-            break; // the plan for unlimited memory fits: no option is faster
+        for candidates in [Some(&on_device), with_host.as_ref()].into_iter().flatten() {
+            let Some((planned, is_free)) = task.fastest(candidates)? else {
+                break; // what does not fit without copies does not fit with them
+            };
+            let is_worth_it = |best: &Planned| planned.seconds <= best.seconds * WORTH_IT;
+            if best.as_ref().is_none_or(is_worth_it) {
+                best = Some(planned);
+            }
+            if is_free {
+                return Ok(best); // the plan for unlimited memory fits: no option is faster
+            }
         }
     }
     Ok(best)
@@ -75,7 +79,8 @@ pub fn best_plans(
     let Some(cut) = first.cut().filter(|_| count > 1) else {
         return Ok(vec![first]);
     };
-    let task = Task { run, dims, machine, state_options: cut.state_options };
+    let mut task = Task::new(run, dims, machine, cut.state_options);
+    task.offloads_activations = cut.layers_on_host() > 0;
     let others = task.others(&cut, count - 1)?;
     Ok(std::iter::once(first).chain(others).collect())
 }
@@ -102,7 +107,8 @@ enum Built {
     Fits(Box<Planned>),
     /// It is this many bytes too large.
     Over(u64),
-    /// Its state does not fit in host memory; no other cut changes that.
+    /// Host memory is full. No other cut changes that, except one without activations there, which
+    /// is tried anyway.
     HostIsFull,
 }
 
@@ -236,14 +242,16 @@ pub fn plan_again(
     cut: &Cut,
 ) -> Result<Result<Planned, String>, SearchError> {
     check(run, &dims)?;
-    let task = Task { run, dims, machine, state_options: cut.state_options };
+    let mut task = Task::new(run, dims, machine, cut.state_options);
+    task.offloads_activations = machine.may_offload_activations(run);
     let (made_for, now) = (cut.slices.iter().sum::<u64>(), run.sequences_per_group());
     if made_for != now || cut.slices.contains(&0) || cut.head_chunk == 0 {
         return Ok(Err(format!("it was made for {made_for} sequences, now there are {now}")));
     }
     let excluded = cut.levels.iter().find(|level| !task.levels().contains(level));
     if let Some(level) = excluded {
-        return Ok(Err(format!("it has layers at {level}, which grad_checkpoint excludes")));
+        let key = if *level == Level::R2h { "offload" } else { "grad_checkpoint" };
+        return Ok(Err(format!("it has layers at {level}, which {key} excludes")));
     }
     if cut.levels.len() as u64 != dims.n_layer {
         return Ok(Err(format!("it has {} layers, not {}", cut.levels.len(), dims.n_layer)));
@@ -266,7 +274,7 @@ pub fn plan_again(
 /// a model is planned in full.
 pub(crate) fn may_fit(run: &RunSpec, dims: Dims, machine: &Machine) -> Result<bool, SearchError> {
     for state_options in StateOptions::permitted(run, machine) {
-        let task = Task { run, dims, machine, state_options };
+        let task = Task::new(run, dims, machine, state_options);
         let [device, host] = task.outside_slices()?;
         let least = device.saturating_add(Candidates::new(&task).least_bytes()?);
         if least <= machine.budget.get() && machine.host.is_none_or(|budget| host <= budget.get()) {
@@ -281,7 +289,7 @@ fn refuse(run: &RunSpec, dims: Dims, machine: &Machine) -> Result<SearchError, S
     let mut least = Refusal { budget: machine.budget, ..Refusal::default() };
     let size = |refusal: &Refusal| refusal.missing.max(refusal.missing_host);
     for (index, state_options) in StateOptions::permitted(run, machine).into_iter().enumerate() {
-        let smallest = Task { run, dims, machine, state_options }.smallest()?;
+        let smallest = Task::new(run, dims, machine, state_options).smallest()?;
         let refusal = Refusal::of(&smallest, machine);
         if index == 0 || size(&refusal) < size(&least) {
             least = refusal;

@@ -105,11 +105,9 @@ impl Planned {
 
     /// Predicted seconds of an iteration.
     pub fn iteration_seconds(&self, hardware: &Hardware) -> f64 {
-        let Program { train, train_slices, update, sharing, .. } = &self.program;
-        let update = update.filter(|_| !train_slices.is_empty());
-        let update = update.map_or(0.0, |id| segment_seconds(&self.plan.schedule, id, hardware));
-        let group = self.slices_seconds(train, train_slices, hardware);
-        group * sharing.rounds() as f64 + update
+        let schedule = &self.plan.schedule;
+        let runs = self.program.runs().into_iter();
+        runs.map(|(id, times)| segment_seconds(schedule, id, hardware) * times as f64).sum()
     }
 
     /// Predicted seconds of an evaluation batch.

@@ -10,7 +10,7 @@ use plan::cost::{head_seconds, step_seconds};
 use plan::hardware::Hardware;
 use plan::lifetimes::{lifetimes, live_bytes};
 use plan::ops::{HeadTrain, HeadWork, Op};
-use plan::{Bytes, Live, Pass, PlanError, Role, Schedule, Scope, SegmentId, Step, TensorId};
+use plan::{Bytes, Lane, Live, Pass, PlanError, Role, Schedule, Scope, SegmentId, Step, TensorId};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -25,7 +25,12 @@ pub struct Probe {
     pub level: Level,
     /// The costs of its inner layer.
     pub layer: LayerCost,
-    /// Tokens of a slice.
+    /// Seconds of the kernels in the inner layer's forward.
+    pub forward_seconds: f64,
+    /// Seconds for which the inner layer's copies occupy the link in one direction.
+    pub copy_seconds: f64,
+    /// Sequences of a slice, and its tokens.
+    pub rows: u64,
     pub tokens: u64,
     /// Bytes of the kernels' scratch.
     pub scratch: u64,
@@ -41,7 +46,7 @@ pub struct Probe {
 }
 
 impl Probe {
-    fn new(reading: &Reading<'_>, level: Level, tokens: u64) -> Probe {
+    fn new(reading: &Reading<'_>, level: Level, [rows, tokens]: [u64; 2]) -> Probe {
         let kept: Vec<u64> = (0..LAYERS as u32).map(|layer| reading.kept_by(layer)).collect();
         let below: u64 = kept[..=INNER as usize].iter().sum();
         let (logits, head_chunk) = reading.logits();
@@ -53,13 +58,19 @@ impl Probe {
             layer: LayerCost {
                 kept: kept[INNER as usize],
                 peak: in_layer.saturating_sub(below),
-                seconds: reading.seconds(Some(INNER)),
+                seconds: reading.seconds(|step| step.layer == Some(INNER) && !is_copy(step)),
             },
+            forward_seconds: reading.seconds(|step| {
+                step.layer == Some(INNER) && step.pass == Pass::Forward && !is_copy(step)
+            }),
+            copy_seconds: reading
+                .seconds(|step| step.layer == Some(INNER) && step.lane == Lane::Download),
+            rows,
             tokens,
             scratch: scratch_bytes(reading.schedule),
             head_bytes: around.saturating_sub(logits),
             logits_bytes: logits / head_chunk.max(1),
-            outside_seconds: reading.seconds(None),
+            outside_seconds: reading.seconds(|step| step.layer.is_none()),
             head_seconds,
             chunk_seconds: with_one - head_seconds,
         }
@@ -107,7 +118,7 @@ impl<'a> Prober<'a> {
         let tokens = rows.saturating_mul(self.train.positions);
         let segment = program.train[0].segment;
         let reading = Reading::new(&schedule, segment, &self.machine.hardware);
-        let probe = Rc::new(Probe::new(&reading, level, tokens));
+        let probe = Rc::new(Probe::new(&reading, level, [rows, tokens]));
         self.seen.borrow_mut().insert((rows, level), Rc::clone(&probe));
         Ok(probe)
     }
@@ -180,11 +191,10 @@ impl<'a> Reading<'a> {
         slab.map_or((0, 1), |id| (self.size(id), tensors.get(id).shape.rows()))
     }
 
-    /// Seconds of a layer, or of what belongs to no layer, without the head.
-    fn seconds(&self, layer: Option<u32>) -> f64 {
-        let own = |step: &&Step| step.layer == layer && step.pass != Pass::Update;
-        let steps = self.steps.iter().filter(own).filter(|step| !is_head(step));
-        steps.map(|step| self.step_seconds(step)).sum()
+    /// Seconds of some steps, without the head and the update.
+    fn seconds(&self, own: impl Fn(&Step) -> bool) -> f64 {
+        let steps = self.steps.iter().filter(|step| own(step) && step.pass != Pass::Update);
+        steps.filter(|step| !is_head(step)).map(|step| self.step_seconds(step)).sum()
     }
 
     fn step_seconds(&self, step: &Step) -> f64 {
@@ -230,6 +240,11 @@ fn head(step: &Step) -> Option<&HeadTrain> {
         | Op::ReduceScatter(_)
         | Op::AllGather(_) => None,
     }
+}
+
+/// Whether a step copies between host and device, beside the kernels.
+fn is_copy(step: &Step) -> bool {
+    matches!(step.lane, Lane::Upload | Lane::Download)
 }
 
 fn is_head(step: &Step) -> bool {

@@ -143,7 +143,8 @@ fn candidates(run: &RunSpec, dims: Dims, machine: &Machine) -> Vec<Change> {
                     is not bit-identical";
         add(halves.clone(), vec![("optimizer_state", text("bfloat16"))], note);
     }
-    if run.offload == Offload::Never && machine.host.is_some() {
+    let on_device = matches!(run.offload, Offload::Never | Offload::Activations);
+    if on_device && machine.host.is_some() {
         let setting = ("offload", text("optimizer"));
         let moved = RunSpec { offload: Offload::Optimizer, ..run.clone() };
         all.push(Change { run: moved, dims, settings: vec![setting.clone()], note: moved_note() });

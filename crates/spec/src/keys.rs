@@ -428,7 +428,8 @@ pub static KEYS: &[Key] = &[
          "number format of AdamW's moments; 'auto': the planner may choose, once per run")
         .words(OptimizerState::WORDS),
     flag(Memory, "offload", false,
-         "keep state in host memory: False, 'optimizer', or 'auto' if the budget requires it")
+         "what host memory may hold: False, 'optimizer' (its state), 'activations' (if faster than \
+          computing them again), 'auto' (both, if the budget requires it)")
         .of(Kind::BoolOrStr).words(Offload::WORDS),
     text(Memory, "residual", "auto", "number format of the residual stream; 'auto' = dtype")
         .words(Residual::WORDS),

@@ -222,7 +222,9 @@ words! {
         Never = "False",
         /// AdamW's moments.
         Optimizer = "optimizer",
-        /// AdamW's moments, if the budget requires it.
+        /// Activations, if that is faster than to compute them again.
+        Activations = "activations",
+        /// Both, if the budget requires it.
         Auto = "auto",
     }
 }

@@ -3,7 +3,7 @@
 
 use crate::fixture::{Setup, ids_to_bytes, setup};
 use fitgpt_cpu::CpuOptions;
-use model::GenerateSpec;
+use model::{GenerateSpec, Level};
 use plan::{Backend, StepInputs};
 
 #[global_allocator]
@@ -53,7 +53,9 @@ fn thirty_random_plans() {
             positions: block_size - draw(8),
             head_chunk: 1 + draw(2000),
             loss_rows: rows,
-            levels: (0..n_layer).map(|_| model::Level::ALL[draw(8) as usize]).collect(),
+            levels: (0..n_layer)
+                .map(|_| Level::ALL[draw(Level::ALL.len() as u64) as usize])
+                .collect(),
             moments: if draw(2) == 0 { plan::Dtype::F32 } else { plan::Dtype::Bf16 },
             offload: (draw(3) == 0).then_some(4096),
             ..setup()

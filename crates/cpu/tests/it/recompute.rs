@@ -59,7 +59,7 @@ fn two_hundred_random_level_vectors() {
     let want = trace(&deep(), CpuOptions::new(1));
     let mut draws = Stream::new(4, Purpose::Sample, 0);
     for _ in 0..200 {
-        let mut level = || Level::ALL[draws.below(8) as usize];
+        let mut level = || Level::ALL[draws.below(Level::ALL.len() as u64) as usize];
         let levels = [level(), level(), level(), level(), level()];
         let options = CpuOptions { poison: true, ..CpuOptions::new(1) };
         assert_same(&format!("{levels:?}"), &trace(&at(&levels, deep()), options), &want);
@@ -74,9 +74,10 @@ fn stronger_levels_need_less() {
         Dims { n_layer: 8, n_head: 2, n_embd: 32, block_size: 256, vocab_size: 64, bias: false };
     let wide = Setup { dims, slices: vec![8], positions: 256, loss_rows: 8, ..setup() };
     let bytes = |level| arena(&at(&[level; 8], wide.clone()));
-    let chains: [&[Level]; 2] = [
+    let chains: [&[Level]; 3] = [
         &[Level::R0, Level::R1, Level::R2, Level::R3, Level::R4, Level::R5, Level::R6],
         &[Level::R2, Level::R3q, Level::R4],
+        &[Level::R2, Level::R2h],
     ];
     for chain in chains {
         for pair in chain.windows(2) {

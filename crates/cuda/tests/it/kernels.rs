@@ -348,7 +348,9 @@ fn the_plans_have_the_re_emitting_forms() {
                 Level::R0 => vec![],
                 // From R4 on, both norms are computed again for the matmuls after them.
                 Level::R1 | Level::R4 | Level::R5 | Level::R6 => vec!["gelu.cu"],
-                Level::R2 | Level::R3 | Level::R3q => vec!["gelu.cu", "layernorm_backward.cu"],
+                Level::R2 | Level::R2h | Level::R3 | Level::R3q => {
+                    vec!["gelu.cu", "layernorm_backward.cu"]
+                }
             };
             let joins = level != Level::R0 && joins_gelu(run);
             want.extend(joins.then_some("linear_hopper.cu"));

@@ -42,7 +42,7 @@ fn random_run(draws: &mut Stream) -> (RunSpec, Dims) {
         format!("--gradient_accumulation_steps={}", 1 + draws.below(4)),
         format!("--eval_batch_size={}", draws.below(30)),
         format!("--optimizer_state={}", pick(draws, &["float32", "bfloat16", "auto"])),
-        format!("--offload={}", pick(draws, &["False", "optimizer", "auto"])),
+        format!("--offload={}", pick(draws, &["False", "optimizer", "activations", "auto"])),
         format!("--grad_checkpoint={}", pick(draws, &["auto", "auto", "True", "False"])),
     ]);
     let nothing = |_: &str| Err(std::io::Error::other("no files here"));

@@ -187,8 +187,8 @@ impl CudaDevice {
         if ::cpu::available_bytes().is_some_and(|free| plan.host_bytes.get() > free) {
             let wanted = plan.host_bytes;
             let what = format!(
-                "the optimizer's state needs {wanted} of host memory, which is not free; lower \
-                 ram, or use offload=False"
+                "the plan keeps {wanted} in host memory, which is not free; lower ram, or use \
+                 offload=False"
             );
             return Err(BackendError::Refused { what }.into());
         }

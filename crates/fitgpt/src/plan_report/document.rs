@@ -3,7 +3,7 @@
 use super::PlanReport;
 use crate::plan_report::phases;
 use plan::{Bytes, Role, Scope};
-use search::{Machine, Refusal, Suggestion};
+use search::{Cut, Machine, Refusal, Suggestion};
 use serde_json::{Map, Value, json};
 use spec::RunSpec;
 
@@ -32,7 +32,6 @@ pub fn of(report: &PlanReport) -> Value {
     let cut = planned.cut();
     let cut = cut.as_ref();
     let state_options = cut.map(|cut| cut.state_options);
-    let place = |offloaded: bool| if offloaded { json!("optimizer") } else { json!(false) };
     let rate = report.prediction.and_then(|prediction| prediction.tokens_per_second);
     let mut document = head(&report.run, &report.machine, true);
     document.extend(fields(json!({
@@ -53,13 +52,23 @@ pub fn of(report: &PlanReport) -> Value {
             plan::Dtype::Bf16 => "bfloat16",
             _ => "float32",
         }),
-        "offload": state_options.map(|state_options| place(state_options.offload)),
+        "offload": cut.map(on_host),
         "predicted_tokens_per_second": rate.map(whole),
         "predicted_by": report.prediction.map(|_| report.basis),
         "predicted_run_seconds": report.prediction.map(|p| whole(p.run_seconds)),
         "ranks": report.fleet.map(|fleet| fleet.document(&report.run)),
     })));
     Value::Object(document)
+}
+
+/// What of state and activations host memory holds.
+fn on_host(cut: &Cut) -> Value {
+    match (cut.state_options.offload, cut.layers_on_host() > 0) {
+        (false, false) => json!(false),
+        (true, false) => json!("optimizer"),
+        (false, true) => json!("activations"),
+        (true, true) => json!("both"),
+    }
 }
 
 /// Fields that are null if there is no plan.

@@ -10,7 +10,7 @@ use spec::{RunSpec, Sync};
 /// Describes how an iteration is divided among ranks, groups and slices, and what is recomputed.
 pub fn of_cut(cut: &Cut, run: &RunSpec) -> String {
     let (shared, chunk) = (shared(cut, run), cut.head_chunk);
-    let levels = groups(&cut.levels);
+    let levels = of_levels(&cut.levels);
     let recomputed = match cut.levels.iter().all(|level| *level == Level::R0) {
         true => "nothing recomputed".to_string(),
         false => format!("layers at {levels}"),
@@ -21,6 +21,11 @@ pub fn of_cut(cut: &Cut, run: &RunSpec) -> String {
     }
     if cut.state_options.offload {
         text += ", the optimizer's state in host memory";
+    }
+    match cut.layers_on_host() {
+        0 => {}
+        1 => text += ", activations of 1 layer in host memory",
+        layers => text += &format!(", activations of {layers} layers in host memory"),
     }
     if run.rank.has_others() && run.ranks.sync == Sync::Diloco {
         text += &format!(", averaged every {} iterations", run.ranks.sync_every);
@@ -93,6 +98,14 @@ fn with_article(name: &str) -> String {
     }
 }
 
+/// The levels of all layers, equal ones together: those with activations in host memory stand among
+/// the others.
+pub fn of_levels(levels: &[Level]) -> String {
+    let mut together = levels.to_vec();
+    together.sort_by_key(|level| levels.iter().position(|other| other == level));
+    groups(&together)
+}
+
 /// `4 x 16`, `22 + 2 x 21`.
 pub fn groups<T: PartialEq + ToString>(items: &[T]) -> String {
     let run = |run: &[T]| match run {
@@ -112,6 +125,8 @@ mod tests {
         assert_eq!(groups(&[22, 21, 21]), "22 + 2 x 21");
         assert_eq!(groups(&[16, 16, 16, 16]), "4 x 16");
         assert_eq!(groups(&[7]), "7");
+        let levels = [Level::R5, Level::R2h, Level::R4, Level::R2h, Level::R4];
+        assert_eq!(of_levels(&levels), "R5 + 2 x R2h + 2 x R4");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 mod specs;
 
 mod init;
+mod on_host;
 mod placement;
 mod sizes;
 mod snapshots;

@@ -1,26 +1,13 @@
 //! Plans for given budgets: the two cases that started the project, with the memory their users
 //! had.
 
+use crate::machines::card;
 use crate::typing::{config, run_of};
 use fitgpt_search::{Machine, Planned, SearchError, best_plans, plan_for, suggestions};
 use model::Level;
-use plan::hardware::Card;
+use plan::Dtype;
 use plan::verify::defects;
-use plan::{Bytes, Dtype, GpuScratch};
 use spec::RunSpec;
-use std::rc::Rc;
-
-fn gib(gib: f64) -> Bytes {
-    Bytes::new((gib * (1u64 << 30) as f64) as u64).unwrap()
-}
-
-/// A card with this much memory and this compute format.
-fn card(name: &str, memory: f64, compute: Dtype) -> Machine {
-    let hardware = Card::find(name).unwrap().hardware(false);
-    let scratch = Rc::new(GpuScratch { warpgroups: hardware.warpgroups });
-    let (budget, host) = (gib(memory), Some(gib(64.0)));
-    Machine { hardware, scratch, budget, host, compute }
-}
 
 fn plan(run: &RunSpec, machine: &Machine) -> Result<Planned, SearchError> {
     let planned = plan_for(run, run.dims(50304).unwrap(), machine)?;

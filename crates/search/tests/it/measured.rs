@@ -484,16 +484,15 @@ fn plan(row: &Measured) -> (RunSpec, Planned, Machine) {
 fn predicted(planned: &Planned, machine: &Machine) -> BTreeMap<&'static str, f64> {
     let (program, schedule) = (&planned.program, &planned.plan.schedule);
     let mut found = BTreeMap::new();
-    let mut add = |segment: SegmentId, times: usize| {
+    let mut add = |segment: SegmentId, times: u64| {
         for step in &schedule.segment(segment).steps {
             let seconds = step_seconds(&step.op, &schedule.tensors, &machine.hardware);
             *found.entry(step.op.operation().name()).or_default() += 1e3 * seconds * times as f64;
         }
     };
-    for slice in &program.train {
-        add(slice.segment, program.train_slices.iter().filter(|&&r| r == slice.rows).count());
+    for (segment, times) in program.runs() {
+        add(segment, times);
     }
-    add(program.update.unwrap(), 1);
     found
 }
 

@@ -50,7 +50,7 @@ fn random_run(draws: &mut Draws) -> (RunSpec, Dims) {
         format!("--dtype={}", word(draws, &["float32", "bfloat16", "float16"])),
         format!("--residual={}", word(draws, &["auto", "float32"])),
         format!("--optimizer_state={}", word(draws, &["float32", "bfloat16", "auto"])),
-        format!("--offload={}", word(draws, &["False", "optimizer", "auto"])),
+        format!("--offload={}", word(draws, &["False", "optimizer", "activations", "auto"])),
         format!("--grad_checkpoint={}", word(draws, &["auto", "auto", "auto", "True", "False"])),
     ];
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();

@@ -67,7 +67,10 @@ fn unknown_words_list_the_known() {
         ),
         ("sampler=torch", "choose 'fitgpt' or 'nanogpt'"),
         ("optimizer_state=int8", "choose 'float32', 'bfloat16' or 'auto'"),
-        ("offload=True", "offload=True (argument 1): choose False, 'optimizer' or 'auto'"),
+        (
+            "offload=True",
+            "offload=True (argument 1): choose False, 'optimizer', 'activations' or 'auto'",
+        ),
         ("grad_checkpoint=yes", "choose 'auto', True or False"),
         ("residual=bfloat16", "choose 'auto' or 'float32'"),
         ("gelu=relu", "choose 'auto', 'erf' or 'tanh'"),

@@ -51,6 +51,7 @@ fn words_and_numbers_have_their_meaning() {
         ("--grad_checkpoint=True", |r| r.grad_checkpoint == GradCheckpoint::Always),
         ("--grad_checkpoint=false", |r| r.grad_checkpoint == GradCheckpoint::Never),
         ("--offload=optimizer", |r| r.offload == Offload::Optimizer),
+        ("--offload=activations", |r| r.offload == Offload::Activations),
         ("--offload=auto", |r| r.offload == Offload::Auto),
         ("--optimizer_state=bfloat16", |r| r.optimizer_state == OptimizerState::Bfloat16),
         ("--residual=float32", |r| r.residual == Residual::Float32),
