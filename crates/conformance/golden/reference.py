@@ -74,6 +74,10 @@ def linear(q):
     return answer
 
 
+def linear_add(q):
+    return {"out": q["residual"] + F.linear(q["x"], q["w"], q.get("bias"))}
+
+
 def layer_norm(x, gain, bias, eps):
     return F.layer_norm(x, x.shape[-1:], gain, bias, eps=eps)
 
@@ -370,7 +374,7 @@ def model_curve(q):
 
 
 KINDS = [
-    linear, layernorm, gelu, attention, embed, head_train, head_eval, decode, grad_norm, update,
+    linear, linear_add, layernorm, gelu, attention, embed, head_train, head_eval, decode, grad_norm, update,
     model_gradients, model_curve, model_eval, model_generate,
 ]  # fmt: skip
 

@@ -81,7 +81,7 @@ pub fn check_tf32(
 }
 
 /// Kinds of cases whose ops multiply matrices.
-const MATMUL_KINDS: [&str; 4] = ["attention", "linear", "head_train", "head_eval"];
+const MATMUL_KINDS: [&str; 5] = ["attention", "linear", "linear_add", "head_train", "head_eval"];
 
 /// TF32 keeps 10 bits of the fraction.
 const TF32_ROUNDING: f64 = 1.0 / (1u64 << 11) as f64;

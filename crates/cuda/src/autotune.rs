@@ -231,9 +231,10 @@ impl TimingRoom {
             at += bytes.next_multiple_of(ALIGNMENT);
             here
         });
-        let [a, b, out, bias] = addresses;
-        let bias = matmul.shape().bias.then_some(bias);
-        Operands { a, b, out, bias, workspace: at, scalars: start }
+        let [a, b, out, bias, residual] = addresses;
+        let MatmulShape { bias: has_bias, residual: has_residual, .. } = *matmul.shape();
+        let (bias, residual) = (has_bias.then_some(bias), has_residual.then_some(residual));
+        Operands { a, b, out, bias, residual, workspace: at, scalars: start }
     }
 }
 
@@ -322,7 +323,7 @@ mod tests {
 
     #[test]
     fn the_room_holds_all_operands_and_the_workspace() {
-        let shape = |m, n, k, bias| MatmulShape {
+        let shape = |m, n, k, bias, residual: bool| MatmulShape {
             orientation: Orientation::Plain,
             m,
             n,
@@ -330,15 +331,18 @@ mod tests {
             inputs: Dtype::Bf16,
             output: Dtype::F32,
             bias,
-            accumulate: true,
+            accumulate: !residual,
+            residual,
             device_scalars: false,
             alignment: 16,
             tf32: false,
         };
-        let shapes = [shape(3, 5, 7, true), shape(100, 10, 10, false)];
+        let [small, large] = [shape(3, 5, 7, true, false), shape(100, 10, 10, false, false)];
         let one = 256 * 4;
         let other = 2048 + 256 + 4096;
-        assert_eq!(TimingRoom::bytes(shapes[..1].iter(), 1000), 256 + 1024 + one);
-        assert_eq!(TimingRoom::bytes(shapes.iter(), 0), 256 + other);
+        assert_eq!(TimingRoom::bytes([small].iter(), 1000), 256 + 1024 + one);
+        assert_eq!(TimingRoom::bytes([small, large].iter(), 0), 256 + other);
+        let with_residual = shape(100, 10, 10, false, true);
+        assert_eq!(TimingRoom::bytes([with_residual].iter(), 0), 256 + other + 4096);
     }
 }

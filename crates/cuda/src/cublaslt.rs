@@ -102,6 +102,8 @@ pub struct MatmulShape {
     pub(crate) bias: bool,
     /// Whether the result is added to the old content.
     pub(crate) accumulate: bool,
+    /// Whether the result is added to another matrix like the output; not with `accumulate`.
+    pub(crate) residual: bool,
     /// Whether alpha and beta are read from device memory.
     pub(crate) device_scalars: bool,
     /// Alignment of all addresses and rows in bytes, at most 16.
@@ -118,12 +120,13 @@ impl MatmulShape {
         inputs.max(m * n * self.output.size())
     }
 
-    /// Bytes of `a`, `b`, the output and the bias.
-    pub(crate) fn operand_bytes(&self) -> [u64; 4] {
+    /// Bytes of `a`, `b`, the output, the bias and the residual.
+    pub(crate) fn operand_bytes(&self) -> [u64; 5] {
         let (m, n, k) = (self.m, self.n, self.k);
         let (inputs, output) = (self.inputs.size(), self.output.size());
         let bias = if self.bias { n * output } else { 0 };
-        [m * k * inputs, n * k * inputs, m * n * output, bias]
+        let residual = if self.residual { m * n * output } else { 0 };
+        [m * k * inputs, n * k * inputs, m * n * output, bias, residual]
     }
 
     /// Floating-point operations.
@@ -143,6 +146,7 @@ impl MatmulShape {
         let flags = [
             (self.bias, "+bias"),
             (self.accumulate, "+add"),
+            (self.residual, "+residual"),
             (self.device_scalars, "+alpha"),
             (self.tf32, "+tf32"),
         ];
@@ -263,6 +267,7 @@ pub(crate) struct Operands {
     pub(crate) b: u64,
     pub(crate) out: u64,
     pub(crate) bias: Option<u64>,
+    pub(crate) residual: Option<u64>,
     pub(crate) workspace: u64,
     /// Device address of alpha; beta follows 4 bytes later. Only with `device_scalars`.
     pub(crate) scalars: u64,
@@ -446,7 +451,8 @@ impl Matmul {
         if let Some(bias) = operands.bias {
             self.set(BIAS_POINTER, &bias)?;
         }
-        let host = [1.0f32, if self.shape.accumulate { 1.0 } else { 0.0 }];
+        let adds = self.shape.accumulate || self.shape.residual;
+        let host = [1.0f32, if adds { 1.0 } else { 0.0 }];
         let scalar = |index: usize| -> *const c_void {
             match self.shape.device_scalars {
                 true => (operands.scalars + 4 * index as u64) as *const c_void,
@@ -465,7 +471,7 @@ impl Matmul {
                 operands.a as *const c_void,
                 b,
                 scalar(1),
-                operands.out as *const c_void,
+                operands.residual.unwrap_or(operands.out) as *const c_void,
                 out,
                 operands.out as *mut c_void,
                 out,

@@ -75,6 +75,7 @@ pub(crate) struct MatmulLaunch {
     pub(crate) b: Location,
     pub(crate) out: Location,
     pub(crate) bias: Option<Location>,
+    pub(crate) residual: Option<Location>,
     pub(crate) workspace: Location,
     /// Offset from [`Location::Scalars`], in bytes.
     pub(crate) scalars: u64,
@@ -198,7 +199,7 @@ impl MatmulSpec {
         &self,
         [inputs, output]: [Dtype; 2],
         operands: [Location; 3],
-        bias: Option<Location>,
+        added: impl Iterator<Item = Location>,
     ) -> u32 {
         let widths = match self.orientation {
             Orientation::TimesTransposed => [self.k, self.k, self.n],
@@ -208,7 +209,7 @@ impl MatmulSpec {
         };
         let sizes = [inputs, inputs, output].map(Dtype::size);
         let rows = widths.iter().zip(sizes).map(|(width, size)| width * size);
-        let starts = operands.into_iter().chain(bias).map(Location::offset);
+        let starts = operands.into_iter().chain(added).map(Location::offset);
         rows.chain(starts).map(alignment).min().unwrap_or(16)
     }
 }
@@ -220,6 +221,8 @@ pub(crate) struct Matmul {
     pub(crate) b: In<MatmulInput>,
     pub(crate) out: Out<MatmulOutput>,
     pub(crate) bias: Option<In<MatmulOutput>>,
+    /// What is added to the result, like `out`.
+    pub(crate) residual: Option<In<MatmulOutput>>,
     /// The op's workspace.
     pub(crate) scratch: Out<f32>,
 }
@@ -232,6 +235,7 @@ impl Matmul {
         }
         let mut arguments = vec![one("a", self.a), one("b", self.b)];
         arguments.extend(self.bias.map(|bias| one("bias", bias)));
+        arguments.extend(self.residual.map(|residual| one("residual", residual)));
         arguments.extend(accumulate.then(|| one("out", self.out.read())));
         arguments.push(one("out", self.out));
         arguments
@@ -442,7 +446,7 @@ impl Lowering<'_> {
         spec: MatmulSpec,
         operands: Matmul,
     ) -> Result<(), BackendError> {
-        let Matmul { a, b, out, bias, scratch } = operands;
+        let Matmul { a, b, out, bias, residual, scratch } = operands;
         let [a, b, out] = [a.pointer(), b.pointer(), out.pointer()];
         let dtype = |pointer: Pointer| pointer.operand.map(|tensor| self.dtype(tensor));
         // One of the inputs may be in the workspace.
@@ -455,13 +459,15 @@ impl Lowering<'_> {
         };
         self.check("matmul", operands.arguments(spec.accumulate), element)?;
         let MatmulSpec { m, n, k, .. } = spec;
-        let bias = bias.map(In::pointer);
+        let [bias, residual] = [bias, residual].map(|operand| operand.map(In::pointer));
         let [read, written] = [inputs, output].map(Dtype::size);
         let reached = [(a, m * k * read), (b, n * k * read), (out, m * n * written)].into_iter();
-        for (pointer, bytes) in reached.chain(bias.map(|bias| (bias, n * written))) {
+        let added = bias.map(|bias| (bias, n * written)).into_iter();
+        let added = added.chain(residual.map(|residual| (residual, m * n * written)));
+        for (pointer, bytes) in reached.chain(added) {
             self.check_reach(pointer, bytes)?;
         }
-        let bias = bias.map(|bias| bias.location);
+        let [bias, residual] = [bias, residual].map(|pointer| pointer.map(|p| p.location));
         let shape = MatmulShape {
             orientation: spec.orientation,
             m,
@@ -471,8 +477,13 @@ impl Lowering<'_> {
             output,
             bias: bias.is_some(),
             accumulate: spec.accumulate,
+            residual: residual.is_some(),
             device_scalars: spec.scalars.is_some(),
-            alignment: spec.alignment([inputs, output], [a, b, out].map(|p| p.location), bias),
+            alignment: spec.alignment(
+                [inputs, output],
+                [a, b, out].map(|p| p.location),
+                bias.into_iter().chain(residual),
+            ),
             tf32: self.options.tf32 && inputs == Dtype::F32,
         };
         let known = self.matmuls.iter().position(|matmul| *matmul == shape);
@@ -486,6 +497,7 @@ impl Lowering<'_> {
             b: b.location,
             out: out.location,
             bias,
+            residual,
             workspace: scratch.pointer().location,
             scalars: spec.scalars.unwrap_or(0),
         }));
@@ -634,6 +646,7 @@ mod tests {
             bias: Some(tensor("bias", &[16], Role::Weight, Io::Input)),
             out: tensor("out", &[4, 16], Role::Activation, Io::Output),
             gelu: None,
+            residual: None,
             workspace: tensor("workspace", &[64], Role::Workspace, Io::Device),
         };
         segment.push(op.clone()).unwrap();
@@ -730,6 +743,7 @@ mod tests {
             b: cx.read(op.w).unwrap(),
             out: cx.write(op.out).unwrap(),
             bias: None,
+            residual: None,
             scratch: cx.scratch(op.workspace).unwrap(),
         };
         let swapped = Matmul { b: cx.read(op.x).unwrap(), out: cx.write(op.w).unwrap(), ..right };

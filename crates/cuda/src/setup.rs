@@ -208,8 +208,9 @@ pub(crate) fn run_once(
     let (start, behind) = (scratch.address(), scratch.address() + room.next_multiple_of(256));
     for matmul in matmuls {
         let bias = matmul.shape().bias.then_some(start);
-        let operands =
-            Operands { a: start, b: start, out: start, bias, workspace: behind, scalars: control };
+        let residual = matmul.shape().residual.then_some(start);
+        let [a, b, out] = [start; 3];
+        let operands = Operands { a, b, out, bias, residual, workspace: behind, scalars: control };
         // SAFETY: each operand alone fits the scratch; that they share bytes only spoils results
         // that nobody reads.
         unsafe { matmul.launch(&operands) }?;
@@ -268,6 +269,7 @@ pub(crate) fn bind(
                     b: memory.address(launch.b),
                     out: memory.address(launch.out),
                     bias: launch.bias.map(|bias| memory.address(bias)),
+                    residual: launch.residual.map(|residual| memory.address(residual)),
                     workspace: memory.address(launch.workspace),
                     scalars: memory.address(Location::Scalars) + launch.scalars,
                 },

@@ -99,7 +99,7 @@ impl Forward<'_> {
         let (w, bias) = (self.weight(module)?, self.bias(module));
         let out = self.activation(out, self.segment.shape(w).rows())?;
         let gelu = None;
-        let linear = |workspace| Linear { x, w, bias, out, gelu, workspace };
+        let linear = |workspace| Linear { x, w, bias, out, gelu, residual: None, workspace };
         self.segment.push_with_workspace(linear)?;
         Ok(out)
     }

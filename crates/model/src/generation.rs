@@ -132,7 +132,8 @@ fn logits_segment(
     let shape = Shape::new(&[rows, 1, vocabulary])?;
     let segment = &mut forward.segment;
     let logits = segment.host_tensor("logits", Dtype::F32, shape, Role::Logits, Io::Output)?;
-    let head = |workspace| Linear { x, w, bias: None, out: logits, gelu: None, workspace };
+    let head =
+        |workspace| Linear { x, w, bias: None, out: logits, gelu: None, residual: None, workspace };
     forward.segment.push_with_workspace(head)?;
     Ok(LogitsSegment { segment: forward.segment.finish(), positions, tokens, logits })
 }

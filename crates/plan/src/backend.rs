@@ -24,9 +24,9 @@ pub trait Scratch: fmt::Debug {
         vocabulary
     }
 
-    /// Whether this op, a linear layer or its gradient joined with the GELU next to it, is faster
-    /// than the two one after the other. Every backend computes the joined form.
-    fn computes_with_gelu(&self, _: &Op, _: &Tensors) -> bool {
+    /// Whether this op, a linear layer or its gradient joined with what stands next to it (`fuse`),
+    /// is faster than the two one after the other. Every backend computes the joined form.
+    fn computes_joined(&self, _: &Op, _: &Tensors) -> bool {
         false
     }
 }

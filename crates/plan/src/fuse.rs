@@ -1,10 +1,11 @@
-//! Joins a matmul and the GELU next to it into one op, where the backend computes both in one
-//! pass: the numbers between them are then not read back from memory. It comes after `recompute`,
-//! so neither recompute nor gradients need to know the joined forms.
+//! Joins a matmul and what stands next to it, where the backend computes both in one pass: a GELU,
+//! or the residual addition with which the norm behind it begins. The numbers between them are then
+//! not read back from memory. It comes after `recompute`, so neither recompute nor gradients need
+//! to know the joined forms.
 
 use crate::backend::Scratch;
 use crate::lanes::derive_waits;
-use crate::ops::{GeluBefore, GeluOfSums, Linear, LinearBackwardInput, Op};
+use crate::ops::{GeluBefore, GeluOfSums, LayerNorm, Linear, LinearBackwardInput, Op};
 use crate::schedule::{Schedule, SegmentId, Step};
 use crate::tensor::{Io, Scope, TensorId, Tensors};
 
@@ -15,6 +16,7 @@ pub fn fuse(schedule: &mut Schedule, segment: SegmentId, scratch: &dyn Scratch) 
     let mut out: Vec<Step> = Vec::with_capacity(steps.len());
     // For each step before the rewrite, its index in `out`.
     let mut moved = Vec::with_capacity(steps.len());
+    let mut has_changed = false;
     for (index, step) in steps.iter().enumerate() {
         let needed = |id: TensorId| {
             let tensor = tensors.get(id);
@@ -23,19 +25,21 @@ pub fn fuse(schedule: &mut Schedule, segment: SegmentId, scratch: &dyn Scratch) 
         };
         let on_lane = out.last_mut().filter(|before| before.lane == step.lane);
         let pair = on_lane.and_then(|first| {
-            let op = joined(&first.op, &step.op, needed)?;
-            scratch.computes_with_gelu(&op, tensors).then_some((first, op))
+            let pair = joined(tensors, &first.op, &step.op, needed)?;
+            scratch.computes_joined(&pair.op, tensors).then_some((first, pair))
         });
         match pair {
-            Some((first, op)) => {
+            Some((first, Joined { op, rest })) => {
                 first.op = op;
                 first.joins.extend(&step.joins);
+                out.extend(rest.map(|op| Step { op, joins: Vec::new(), ..step.clone() }));
+                has_changed = true;
             }
             None => out.push(step.clone()),
         }
         moved.push(out.len() - 1);
     }
-    if out.len() == steps.len() {
+    if !has_changed {
         return;
     }
     for step in &mut out {
@@ -45,22 +49,52 @@ pub fn fuse(schedule: &mut Schedule, segment: SegmentId, scratch: &dyn Scratch) 
     schedule.segment_mut(segment).steps = out;
 }
 
-/// Two ops as one. `needed` says whether a tensor must be in memory after both.
-fn joined(first: &Op, second: &Op, needed: impl Fn(TensorId) -> bool) -> Option<Op> {
+/// What becomes of two ops.
+struct Joined {
+    /// The first, with what it now computes of the second.
+    op: Op,
+    /// What is left of the second.
+    rest: Option<Op>,
+}
+
+/// Two ops joined. `needed` says whether a tensor must be in memory after both.
+fn joined(
+    tensors: &Tensors,
+    first: &Op,
+    second: &Op,
+    needed: impl Fn(TensorId) -> bool,
+) -> Option<Joined> {
+    let whole = |op: Op| Some(Joined { op, rest: None });
     match (first, second) {
-        (Op::Linear(linear), Op::Gelu(gelu)) if gelu.x == linear.out && linear.gelu.is_none() => {
+        (Op::Linear(linear), Op::Gelu(gelu))
+            if gelu.x == linear.out && linear.gelu.is_none() && linear.residual.is_none() =>
+        {
             let sums = Some(gelu.x).filter(|&sums| needed(sums));
             let of = GeluOfSums { kind: gelu.kind, sums };
-            Some(Linear { out: gelu.out, gelu: Some(of), ..linear.clone() }.into())
+            whole(Linear { out: gelu.out, gelu: Some(of), ..linear.clone() }.into())
         }
         (Op::LinearBackwardInput(linear), Op::GeluBackward(gelu))
             if gelu.d == linear.d_x && linear.gelu.is_none() =>
         {
             let before = GeluBefore { kind: gelu.kind, x: gelu.x, again: gelu.again };
-            Some(LinearBackwardInput { gelu: Some(before), ..linear.clone() }.into())
+            whole(LinearBackwardInput { gelu: Some(before), ..linear.clone() }.into())
+        }
+        (Op::Linear(linear), Op::LayerNorm(norm)) => {
+            with_residual(tensors, linear, norm).filter(|_| !needed(linear.out))
         }
         _ => None,
     }
+}
+
+/// A branch's last matmul, which also adds the branch to the residual stream, and the norm of the
+/// sum. Only if nothing comes between them: no GELU, no dropout, no change of format.
+fn with_residual(tensors: &Tensors, linear: &Linear, norm: &LayerNorm) -> Option<Joined> {
+    let add = norm.add.as_ref().filter(|add| add.branch == linear.out && add.dropout.is_none())?;
+    let has_one_format = tensors.get(add.sum).dtype == tensors.get(linear.out).dtype;
+    let is_plain = linear.gelu.is_none() && linear.residual.is_none();
+    let op = Linear { out: add.sum, residual: Some(norm.x), ..linear.clone() };
+    let rest = LayerNorm { x: add.sum, add: None, ..norm.clone() };
+    (has_one_format && is_plain).then(|| Joined { op: op.into(), rest: Some(rest.into()) })
 }
 
 /// Whether a step touches any of a tensor's memory.

@@ -209,9 +209,13 @@ impl Scratch for GpuScratch {
         vocabulary.checked_next_multiple_of(HEAD_ROWS).unwrap_or(vocabulary)
     }
 
-    fn computes_with_gelu(&self, op: &Op, tensors: &Tensors) -> bool {
+    /// A GELU if warpgroups compute the layer; the residual stream if the matmul library does.
+    fn computes_joined(&self, op: &Op, tensors: &Tensors) -> bool {
         let layer = WarpgroupLinear::of(op, tensors).filter(|_| self.warpgroups);
-        layer.is_some_and(WarpgroupLinear::hides_gelu)
+        match op {
+            Op::Linear(linear) if linear.residual.is_some() => layer.is_none(),
+            _ => layer.is_some_and(WarpgroupLinear::hides_gelu),
+        }
     }
 }
 

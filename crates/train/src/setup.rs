@@ -31,7 +31,7 @@ use tokenizer::{GPT2_IDS, Tokenizer};
 const LOOKED_AT: u64 = 1 << 26;
 
 /// Raised when kernels get other bits, so that a run from before says so when it resumes.
-const GPU_KERNELS: u32 = 4;
+const GPU_KERNELS: u32 = 5;
 const CPU_KERNELS: u32 = 2;
 
 /// The program's version, and that of its kernels.

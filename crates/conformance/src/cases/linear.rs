@@ -1,4 +1,5 @@
-//! Linear layers: forward, both gradients, with and without bias.
+//! Linear layers: forward, both gradients, with and without bias; and forward with the residual
+//! stream added.
 
 use crate::case::{Case, Tolerance};
 use crate::case_builder::{CaseBuilder, STANDARD, backward, spread};
@@ -32,8 +33,35 @@ const TABLE: [Sizes; 7] = [
     Sizes { name: "linear_block_edge", tokens: &[256], inputs: 4, outputs: 6, bias: false },
 ];
 
+const ADDED: [Sizes; 3] = [
+    Sizes { name: "linear_add_bias", tokens: &[2, 5], inputs: 7, outputs: 3, bias: true },
+    Sizes { name: "linear_add_odd", tokens: &[17], inputs: 131, outputs: 18, bias: true },
+    Sizes { name: "linear_add_plain", tokens: &[2, 5], inputs: 48, outputs: 8, bias: false },
+];
+
 pub fn cases(scratch: &Rc<dyn Scratch>) -> Result<Vec<Case>, PlanError> {
-    TABLE.iter().map(|sizes| case(sizes, scratch)).collect()
+    let layers = TABLE.iter().map(|sizes| case(sizes, scratch));
+    layers.chain(ADDED.iter().map(|sizes| added(sizes, scratch))).collect()
+}
+
+/// A layer that adds the residual stream. It has no gradients of its own: `fuse` makes it when the
+/// backward has been emitted.
+fn added(sizes: &Sizes, scratch: &Rc<dyn Scratch>) -> Result<Case, PlanError> {
+    let &Sizes { name, tokens, inputs, outputs, bias } = sizes;
+    let out_dims = [tokens, &[outputs]].concat();
+    let mut case = CaseBuilder::with_scratch(name, "linear_add", TOLERANCE, scratch);
+    let x = case.input("x", &[tokens, &[inputs]].concat(), STANDARD)?;
+    let w = case.input("w", &[outputs, inputs], spread(0.5))?;
+    let residual = Some(case.input("residual", &out_dims, STANDARD)?);
+    let bias = bias.then(|| case.input("bias", &[outputs], STANDARD)).transpose()?;
+    let out = case.tensor("out", &out_dims)?;
+    let mut segment = case.segment();
+    let linear = |workspace| Linear { x, w, bias, out, gelu: None, residual, workspace };
+    segment.push_with_workspace(linear)?;
+    let segment = segment.finish();
+    case.run(segment, StepInputs::default());
+    case.read("out", out);
+    Ok(case.finish())
 }
 
 fn case(sizes: &Sizes, scratch: &Rc<dyn Scratch>) -> Result<Case, PlanError> {
@@ -56,7 +84,7 @@ fn case(sizes: &Sizes, scratch: &Rc<dyn Scratch>) -> Result<Case, PlanError> {
     let out = case.tensor("out", &out_dims)?;
     let mut segment = case.segment();
     let bias = bias_pair.map(|(bias, _)| bias);
-    let linear = |workspace| Linear { x, w, bias, out, gelu: None, workspace };
+    let linear = |workspace| Linear { x, w, bias, out, gelu: None, residual: None, workspace };
     segment.push_with_workspace(linear)?;
     let [d_x] = backward(&mut segment, &accumulators, &[(out, d_out)], [x])?;
     let segment = segment.finish();

@@ -162,6 +162,9 @@ pub fn linear(b: &mut Naive, op: &Linear) {
     for token in x.chunks_exact(inputs) {
         out.extend((0..outputs).map(|o| dot(token, &w[o * inputs..][..inputs]) + bias[o]));
     }
+    if let Some(residual) = op.residual {
+        out.iter_mut().zip(b.get(residual)).for_each(|(out, stream)| *out += stream);
+    }
     let sums = op.gelu.and_then(|gelu| gelu.sums).unwrap_or(op.out);
     b.put(sums, &out);
     if let Some(of) = op.gelu {

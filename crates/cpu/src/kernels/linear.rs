@@ -1,5 +1,5 @@
-//! Linear layers: three matmuls of `gemm`, and the bias gradient. A GELU that is part of the op
-//! follows as a pass of its own.
+//! Linear layers: three matmuls of `gemm`, and the bias gradient. A GELU or a residual stream that
+//! is part of the op follows as a pass of its own.
 
 use super::gelu;
 use super::gemm::{Matmul, Matrix, matmul};
@@ -11,7 +11,7 @@ use plan::ops::{
     GeluBefore, Linear, LinearBackwardInput, LinearBackwardWeight, TOKEN_BLOCK, Write,
 };
 
-/// `out = x wᵀ + bias`, or GELU of that.
+/// `out = x wᵀ + bias`, or GELU of that, or that and the residual stream.
 pub(crate) fn forward(cx: &StepContext<'_>, op: &Linear) -> Result<(), BackendError> {
     let isa = cx.isa;
     let (inner, columns) = (cx.width(op.x), cx.width(op.out));
@@ -32,6 +32,14 @@ pub(crate) fn forward(cx: &StepContext<'_>, op: &Linear) -> Result<(), BackendEr
         (None, _) => {}
         (Some(gelu), None) => gelu::in_place(cx, gelu.kind, sums_btn),
         (Some(gelu), Some(_)) => gelu::apply(cx, gelu.kind, sums_btn, cx.memory.write(op.out)),
+    }
+    if let Some(residual) = op.residual {
+        let (residual_btn, outputs_of) = (cx.memory.read(residual), [Output::new(sums_btn, 1)]);
+        cx.pool.split(residual_btn.len(), outputs_of, |_, range, [out]| {
+            for (out, &stream) in out.iter_mut().zip(&residual_btn[range]) {
+                *out += stream;
+            }
+        });
     }
     Ok(())
 }

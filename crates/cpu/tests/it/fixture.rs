@@ -41,8 +41,8 @@ pub struct Setup {
     pub scratch_threads: usize,
     /// Rows of the head's weight are a multiple of this.
     pub head_rows: u64,
-    /// Whether linear layers are joined with the GELU next to them.
-    pub joins_gelu: bool,
+    /// Whether linear layers are joined with what stands next to them.
+    pub joins: bool,
 }
 
 /// The CPU's scratch, but for a head whose weight may have more rows than the vocabulary, and for
@@ -51,7 +51,7 @@ pub struct Setup {
 struct Changed {
     scratch: CpuScratch,
     head_rows: u64,
-    joins_gelu: bool,
+    joins: bool,
 }
 
 impl Scratch for Changed {
@@ -63,8 +63,8 @@ impl Scratch for Changed {
         vocabulary.next_multiple_of(self.head_rows)
     }
 
-    fn computes_with_gelu(&self, _: &Op, _: &Tensors) -> bool {
-        self.joins_gelu
+    fn computes_joined(&self, _: &Op, _: &Tensors) -> bool {
+        self.joins
     }
 }
 
@@ -85,7 +85,7 @@ pub fn setup() -> Setup {
         generate: None,
         scratch_threads: 3,
         head_rows: 1,
-        joins_gelu: false,
+        joins: false,
     }
 }
 
@@ -123,8 +123,8 @@ impl Setup {
             eval: Some(EvalSpec { slices, positions, head_chunk, loss_rows }),
             generate: self.generate.clone(),
         };
-        let &Setup { head_rows, joins_gelu, .. } = self;
-        let scratch = Changed { scratch: self.scratch(), head_rows, joins_gelu };
+        let &Setup { head_rows, joins, .. } = self;
+        let scratch = Changed { scratch: self.scratch(), head_rows, joins };
         Draft::new(&spec, Rc::new(scratch)).unwrap()
     }
 

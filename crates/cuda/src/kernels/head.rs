@@ -213,7 +213,11 @@ pub(super) fn train(cx: &mut Lowering<'_>, op: &HeadTrain) -> Result<(), Backend
     for (first, tokens) in head.chunks() {
         let start = first * head.width * head.dtype.size();
         let (x, d_x) = (x.plus(start), d_x.plus(start));
-        head.logits(cx, tokens, Matmul { a: x, b: w, out: logits, bias: None, scratch })?;
+        head.logits(
+            cx,
+            tokens,
+            Matmul { a: x, b: w, out: logits, bias: None, residual: None, scratch },
+        )?;
         head.cross_entropy(cx, (first, tokens), losses)?;
         let (orientation, b) = head.weight_operand(cx, op, (start, tokens))?;
         let weight = MatmulSpec {
@@ -221,12 +225,12 @@ pub(super) fn train(cx: &mut Lowering<'_>, op: &HeadTrain) -> Result<(), Backend
             scalars: scalars_at(WEIGHT_SCALARS),
             ..plain(orientation, [head.columns, head.width, tokens])
         };
-        cx.matmul(weight, Matmul { a: slab, b, out: d_w, bias: None, scratch })?;
+        cx.matmul(weight, Matmul { a: slab, b, out: d_w, bias: None, residual: None, scratch })?;
         let input = MatmulSpec {
             scalars: scalars_at(INPUT_SCALARS),
             ..plain(Orientation::Plain, [tokens, head.width, head.columns])
         };
-        cx.matmul(input, Matmul { a: slab, b: w, out: d_x, bias: None, scratch })?;
+        cx.matmul(input, Matmul { a: slab, b: w, out: d_x, bias: None, residual: None, scratch })?;
     }
     let targets = cx.shape(op.targets);
     sums::row_losses(cx, op.token_loss, op.row_loss, (targets.rows(), targets.width()))
@@ -246,7 +250,11 @@ pub(super) fn eval(cx: &mut Lowering<'_>, op: &HeadEval) -> Result<(), BackendEr
     };
     for (first, tokens) in head.chunks() {
         let x = x.plus(first * head.width * head.dtype.size());
-        head.logits(cx, tokens, Matmul { a: x, b: w, out: slab, bias: None, scratch })?;
+        head.logits(
+            cx,
+            tokens,
+            Matmul { a: x, b: w, out: slab, bias: None, residual: None, scratch },
+        )?;
         head.cross_entropy(cx, (first, tokens), losses)?;
     }
     let targets = cx.shape(op.targets);

@@ -27,6 +27,7 @@ pub(super) fn forward(cx: &mut Lowering<'_>, op: &Linear) -> Result<(), BackendE
         b: cx.read(op.w)?,
         out: cx.write(sums)?,
         bias: op.bias.map(|bias| cx.read(bias)).transpose()?,
+        residual: op.residual.map(|residual| cx.read(residual)).transpose()?,
         scratch: cx.scratch(op.workspace)?,
     };
     cx.matmul(spec, operands)?;
@@ -55,6 +56,7 @@ pub(super) fn backward_input(
         b,
         out: cx.write(op.d_x)?,
         bias: None,
+        residual: None,
         scratch: cx.scratch(op.workspace)?,
     };
     cx.matmul(spec(orientation, d_out, cx.shape(op.d_x)), operands)?;
@@ -91,7 +93,8 @@ pub(super) fn backward_weight(
     let (m, n, k) = (d_w.rows(), d_w.width(), tokens);
     let spec = MatmulSpec { orientation, m, n, k, accumulate: true, scalars: None };
     let scratch = cx.scratch(op.workspace)?;
-    let operands = Matmul { a, b, out: cx.write(op.d_w)?, bias: None, scratch };
+    let out = cx.write(op.d_w)?;
+    let operands = Matmul { a, b, out, bias: None, residual: None, scratch };
     cx.matmul(spec, operands)?;
     if let Some(d_bias) = op.d_bias {
         let d_bias = cx.write(d_bias)?;

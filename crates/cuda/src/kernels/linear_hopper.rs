@@ -85,9 +85,11 @@ fn is_tanh(kind: GeluKind) -> bool {
     kind == GeluKind::Tanh
 }
 
-/// Launches a linear layer. False if the library computes it.
+/// Launches a linear layer. False if the library computes it, as it does whenever the residual
+/// stream is added.
 pub(super) fn forward(cx: &mut Lowering<'_>, op: &Linear) -> Result<bool, BackendError> {
-    let Some(sizes) = kernel_for(cx, &op.clone().into()) else { return Ok(false) };
+    let kernel = kernel_for(cx, &op.clone().into()).filter(|_| op.residual.is_none());
+    let Some(sizes) = kernel else { return Ok(false) };
     let sums = op.gelu.and_then(|gelu| gelu.sums);
     let constants = Constants {
         T: cx.dtype(op.w),

@@ -77,4 +77,8 @@ impl Scratch for BothScratch {
     fn head_rows(&self, vocabulary: u64) -> u64 {
         MOST_SCRATCH.head_rows(vocabulary)
     }
+
+    fn computes_joined(&self, op: &Op, tensors: &Tensors) -> bool {
+        MOST_SCRATCH.computes_joined(op, tensors)
+    }
 }

@@ -61,7 +61,8 @@ fn forms(dtype: Dtype, kind: GeluKind, (tokens, width, hidden): (u64, u64, u64))
         (plain, None, Some(bias)),
         (unbiased, None, None),
     ] {
-        let linear = |workspace| Linear { x, w: up, bias, out: to, gelu, workspace };
+        let linear =
+            |workspace| Linear { x, w: up, bias, out: to, gelu, residual: None, workspace };
         segment.push_with_workspace(linear).unwrap();
     }
     for (d_x, x, again) in [(gradient, before, false), (through, again, true)] {

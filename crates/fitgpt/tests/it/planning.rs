@@ -165,7 +165,8 @@ fn larger_models_need_levers_and_are_refused_without() {
         }
         let permitted = ["--optimizer_state=auto", "--offload=auto"];
         let found = document(&[&all[..], &permitted].concat());
-        assert!(found["offload"] == "optimizer" || found["optimizer_state"] == "bfloat16");
+        let is_pulled = found["offload"] != false || found["optimizer_state"] == "bfloat16";
+        assert!(is_pulled, "neither lever: {found:#}");
         assert!(number(&found, "predicted_tokens_per_second") > 1000);
     }
 }

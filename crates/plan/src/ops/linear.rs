@@ -1,6 +1,6 @@
 //! The matmul of a linear layer and the two matmuls of its gradients. Weights are `[out, in]`, as
 //! nanoGPT's `nn.Linear` stores them. Where a backend computes a matmul and the GELU next to it in
-//! one pass, `fuse` makes them one op.
+//! one pass, `fuse` makes them one op; so it does with the residual addition behind a matmul.
 
 use super::gelu::{GELU, GELU_BACKWARD};
 use super::{Access, Check, Elements, GeluKind, Operand, Operation, matmul_flops};
@@ -28,7 +28,7 @@ pub struct GeluBefore {
     pub again: bool,
 }
 
-/// `out = x wᵀ + bias`, or GELU of that.
+/// `out = x wᵀ + bias`, or GELU of that, or that and the residual stream.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Linear {
     /// `[…, inputs]`.
@@ -41,6 +41,8 @@ pub struct Linear {
     pub out: TensorId,
     /// GELU, if `out` is to have it.
     pub gelu: Option<GeluOfSums>,
+    /// What is added before `out` is rounded, like `out`. Not with a GELU.
+    pub residual: Option<TensorId>,
     /// The backend's own scratch (packed panels, a BLAS workspace).
     pub workspace: TensorId,
 }
@@ -102,12 +104,17 @@ fn elements(tensors: &Tensors, id: TensorId) -> u64 {
 
 impl Operation for Linear {
     fn name(&self) -> &'static str {
-        if self.gelu.is_some() { "linear_gelu" } else { "linear" }
+        match (self.gelu, self.residual) {
+            (Some(_), _) => "linear_gelu",
+            (None, Some(_)) => "linear_add",
+            (None, None) => "linear",
+        }
     }
 
     fn operands(&self) -> Vec<Operand> {
         let mut operands = vec![Operand::read("x", self.x), Operand::read("w", self.w)];
         operands.extend(self.bias.map(|bias| Operand::read("bias", bias)));
+        operands.extend(self.residual.map(|residual| Operand::read("residual", residual)));
         let sums = self.gelu.and_then(|gelu| gelu.sums);
         operands.extend(sums.map(|sums| Operand::write("sums", sums)));
         operands.push(Operand::write("out", self.out));
@@ -116,9 +123,10 @@ impl Operation for Linear {
     }
 
     fn tensors_mut(&mut self) -> Vec<&mut TensorId> {
-        let Self { x, w, out, workspace, bias, gelu } = self;
+        let Self { x, w, out, workspace, bias, gelu, residual } = self;
         let mut all = vec![x, w, out, workspace];
         all.extend(bias);
+        all.extend(residual);
         all.extend(gelu.as_mut().and_then(|gelu| gelu.sums.as_mut()));
         all
     }
@@ -136,20 +144,28 @@ impl Operation for Linear {
             check.dims("sums", sums, check.shape(self.out).dims())?;
             check.one_type(&[("out", self.out), ("sums", sums)])?;
         }
-        let bias = self.bias.map(|bias| [("out", self.out), ("bias", bias)]);
-        bias.map_or(Ok(()), |pair| check.one_type(&pair))
+        let mut like_out = vec![("out", self.out)];
+        like_out.extend(self.bias.map(|bias| ("bias", bias)));
+        if let Some(residual) = self.residual {
+            check.dims("residual", residual, check.shape(self.out).dims())?;
+            like_out.push(("residual", residual));
+            let both = || "a GELU and a residual stream".to_string();
+            check.attribute(self.gelu.is_none(), both)?;
+        }
+        check.one_type(&like_out)
     }
 
     fn flops(&self, tensors: &Tensors) -> u64 {
         let gelu = self.gelu.map_or(0, |_| elements(tensors, self.out).saturating_mul(GELU));
-        work(tensors, self.x, self.w).saturating_add(gelu)
+        let added = self.residual.map_or(0, |_| elements(tensors, self.out));
+        work(tensors, self.x, self.w).saturating_add(gelu).saturating_add(added)
     }
 
     /// The weight's gradient comes first, so that `x` is dead before its own gradient is allocated.
     fn emit_backward(&self, backward: &mut Backward<'_>) -> Result<(), PlanError> {
         let name = self.name();
-        if self.gelu.is_some() {
-            let missing = "the gradient of a GELU that is already part of it".to_string();
+        if self.gelu.is_some() || self.residual.is_some() {
+            let missing = "the gradient of what is already part of it".to_string();
             return Err(PlanError::NoGradient { op: name, missing });
         }
         let (x, w) = (self.x, self.w);

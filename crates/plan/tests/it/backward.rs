@@ -50,9 +50,25 @@ fn net(builder: &mut ScheduleBuilder, dropout: Option<Dropout>) -> Result<Net<'_
     };
     segment.push(first)?;
     let gelu = None;
-    segment.push(Linear { x: n, w: weights[0], bias: Some(bias), out: up, gelu, workspace })?;
+    segment.push(Linear {
+        x: n,
+        w: weights[0],
+        bias: Some(bias),
+        out: up,
+        gelu,
+        residual: None,
+        workspace,
+    })?;
     segment.push(Gelu { x: up, out: act, kind: GeluKind::Erf })?;
-    segment.push(Linear { x: act, w: weights[1], bias: None, out: branch, gelu, workspace })?;
+    segment.push(Linear {
+        x: act,
+        w: weights[1],
+        bias: None,
+        out: branch,
+        gelu,
+        residual: None,
+        workspace,
+    })?;
     let add = Some(Branch { branch, dropout, sum });
     let second = LayerNorm {
         x,

@@ -58,6 +58,7 @@ pub const OPS: &[(&str, Make)] = &[
     ("layernorm", layernorm),
     ("layernorm_backward", layernorm_backward),
     ("linear", linear),
+    ("linear_add", linear_add),
     ("linear_backward_input", linear_backward_input),
     ("linear_backward_weight", linear_backward_weight),
     ("attention", attention),
@@ -135,14 +136,24 @@ fn layernorm_backward(o: &mut Operands<'_>) -> Op {
 }
 
 fn linear(o: &mut Operands<'_>) -> Op {
-    Op::Linear(Linear {
+    Op::Linear(layer(o, None))
+}
+
+fn linear_add(o: &mut Operands<'_>) -> Op {
+    let residual = Some(o.f("residual", &[2, 3, 5]));
+    Op::Linear(layer(o, residual))
+}
+
+fn layer(o: &mut Operands<'_>, residual: Option<TensorId>) -> Linear {
+    Linear {
         x: o.f("x", &[2, 3, 4]),
         w: o.f("w", &[5, 4]),
         bias: Some(o.f("bias", &[5])),
         out: o.f("out", &[2, 3, 5]),
         gelu: None,
+        residual,
         workspace: o.workspace(),
-    })
+    }
 }
 
 fn linear_backward_input(o: &mut Operands<'_>) -> Op {

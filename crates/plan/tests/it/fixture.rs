@@ -87,7 +87,15 @@ fn train(b: &mut ScheduleBuilder, held: &Held, kind: GeluKind) -> Result<(), Pla
     let rstd = tensor("rstd", shape(&[5]), Io::Device)?;
     let y = tensor("y", wide, Io::Output)?;
     let &Held { w, bias, gain, workspace, .. } = held;
-    segment.push(Linear { x, w, bias: Some(bias), out: h, gelu: None, workspace })?;
+    segment.push(Linear {
+        x,
+        w,
+        bias: Some(bias),
+        out: h,
+        gelu: None,
+        residual: None,
+        workspace,
+    })?;
     segment.push(Gelu { x: h, out: g, kind })?;
     let add = Some(Branch { branch: late, dropout: None, sum });
     segment.push(LayerNorm {
@@ -125,7 +133,15 @@ fn decode(b: &mut ScheduleBuilder, held: &Held) -> Result<(), PlanError> {
     let out = segment.host_tensor("logits", Dtype::F32, logits, Role::Logits, Io::Output)?;
     let &Held { w, bias, workspace, cache, .. } = held;
     segment.push(AttentionDecode { qkv, cache, out: att, workspace })?;
-    segment.push(Linear { x: att, w, bias: Some(bias), out, gelu: None, workspace })?;
+    segment.push(Linear {
+        x: att,
+        w,
+        bias: Some(bias),
+        out,
+        gelu: None,
+        residual: None,
+        workspace,
+    })?;
     segment.finish();
     Ok(())
 }

@@ -3,7 +3,9 @@
 
 use crate::fixture::shape;
 use fitgpt_plan::fuse::fuse;
-use fitgpt_plan::ops::{Gelu, GeluKind, GeluOfSums, Linear, Op, Transfer};
+use fitgpt_plan::ops::{
+    Branch, Dropout, DropoutSite, Gelu, GeluKind, GeluOfSums, LayerNorm, Linear, Op, Transfer,
+};
 use fitgpt_plan::verify::defects;
 use fitgpt_plan::{
     Bytes, Dtype, GpuScratch, Io, Lane, NoScratch, Phase, Plan, Role, Schedule, ScheduleBuilder,
@@ -13,7 +15,7 @@ use std::collections::BTreeMap;
 
 const KIND: GeluKind = GeluKind::Erf;
 
-/// No scratch, and everything is computed with its GELU.
+/// No scratch, and everything that can be joined is.
 #[derive(Debug)]
 struct Joins;
 
@@ -22,7 +24,7 @@ impl Scratch for Joins {
         NoScratch.bytes(op, tensors)
     }
 
-    fn computes_with_gelu(&self, _: &Op, _: &Tensors) -> bool {
+    fn computes_joined(&self, _: &Op, _: &Tensors) -> bool {
         true
     }
 }
@@ -58,7 +60,8 @@ fn layer_with(
     let mut segment = builder.segment("s", Phase::Train);
     let (square, role) = (shape(&[8, 8]), Role::Activation);
     let sums = segment.host_tensor("sums", Dtype::F32, square, role, io).unwrap();
-    let linear = |workspace| Linear { x, w, bias: None, out: sums, gelu: None, workspace };
+    let linear =
+        |workspace| Linear { x, w, bias: None, out: sums, gelu: None, residual: None, workspace };
     segment.push_with_workspace(linear).unwrap();
     segment.push(Gelu { x: sums, out, kind: KIND }).unwrap();
     let layer = Layer { x, w, sums, out };
@@ -122,8 +125,15 @@ fn sums_for_the_host_are_written() {
 fn gradients_are_joined_and_read_what_gelu_was_computed_of() {
     let (mut schedule, id, _) = layer(|segment, layer| {
         let (w, second) = (layer.w, local(segment, "second"));
-        let linear =
-            |workspace| Linear { x: layer.out, w, bias: None, out: second, gelu: None, workspace };
+        let linear = |workspace| Linear {
+            x: layer.out,
+            w,
+            bias: None,
+            out: second,
+            gelu: None,
+            residual: None,
+            workspace,
+        };
         segment.push_with_workspace(linear).unwrap();
         let delivered = BTreeMap::from([(second, layer.x)]);
         segment.backward(&BTreeMap::from([(w, w)]), delivered).unwrap();
@@ -151,7 +161,15 @@ fn waits_follow_the_steps_that_are_joined() {
     let mut segment = builder.segment("s", Phase::Train);
     let [before, sums] = ["before", "sums"].map(|name| local(&mut segment, name));
     segment.push(Gelu { x, out: before, kind: KIND }).unwrap();
-    let linear = |workspace| Linear { x: before, w, bias: None, out: sums, gelu: None, workspace };
+    let linear = |workspace| Linear {
+        x: before,
+        w,
+        bias: None,
+        out: sums,
+        gelu: None,
+        residual: None,
+        workspace,
+    };
     segment.push_with_workspace(linear).unwrap();
     segment.push(Gelu { x: sums, out, kind: KIND }).unwrap();
     segment.join(Lane::Upload);
@@ -178,8 +196,8 @@ fn a_gpu_joins_wide_layers() {
         let (x, w) = (held(&[65_536, inner]), held(&[4 * inner, inner]));
         let (out, workspace) = (held(&[65_536, 4 * inner]), held(&[1]));
         let gelu = Some(GeluOfSums { kind: KIND, sums: None });
-        let op = Op::Linear(Linear { x, w, bias: None, out, gelu, workspace });
-        GpuScratch { warpgroups }.computes_with_gelu(&op, &builder.finish().tensors)
+        let op = Op::Linear(Linear { x, w, bias: None, out, gelu, residual: None, workspace });
+        GpuScratch { warpgroups }.computes_joined(&op, &builder.finish().tensors)
     };
     assert_eq!([384, 512, 768].map(|inner| joins(inner, true)), [false, true, true]);
     assert!(!joins(768, false));
@@ -192,4 +210,73 @@ fn lanes_are_not_joined() {
     schedule.segments[0].steps[1].lane = Lane::Upload;
     fuse(&mut schedule, id, &Joins);
     assert_eq!(names(&schedule), ["linear", "gelu"]);
+}
+
+/// The residual stream `x`, a branch `x w`, their sum and its norm.
+fn branch(sum: Dtype, dropout: Option<Dropout>, reads_branch: bool) -> (Schedule, SegmentId) {
+    let mut builder = ScheduleBuilder::new();
+    let mut held = |name: &str, dtype, dims: &[u64]| {
+        builder.held_tensor(name, dtype, shape(dims), Role::Activation, Scope::Run).unwrap()
+    };
+    let [w, out] = ["w", "out"].map(|name| held(name, Dtype::Bf16, &[8, 8]));
+    let [mean, rstd] = ["mean", "rstd"].map(|name| held(name, Dtype::F32, &[8]));
+    let gain = held("gain", Dtype::Bf16, &[8]);
+    let h = held("h", Dtype::Bf16, &[8, 8]);
+    let [x, sum] = ["x", "sum"].map(|name| held(name, sum, &[8, 8]));
+    let mut segment = builder.segment("s", Phase::Train);
+    let role = Role::Activation;
+    let branch = segment.local("branch", Dtype::Bf16, shape(&[8, 8]), role).unwrap();
+    let linear = |workspace| Linear {
+        x: h,
+        w,
+        bias: None,
+        out: branch,
+        gelu: None,
+        residual: None,
+        workspace,
+    };
+    segment.push_with_workspace(linear).unwrap();
+    let add = Some(Branch { branch, dropout, sum });
+    let norm = LayerNorm { x, add, gain, bias: None, out, mean, rstd, epsilon: 1e-5 };
+    segment.push(norm).unwrap();
+    if reads_branch {
+        segment.push(Gelu { x: branch, out: h, kind: KIND }).unwrap();
+    }
+    let id = segment.finish();
+    (builder.finish(), id)
+}
+
+#[test]
+fn the_residual_stream_is_added_by_the_matmul() {
+    let (mut schedule, id) = branch(Dtype::Bf16, None, false);
+    fuse(&mut schedule, id, &NoScratch);
+    assert_eq!(names(&schedule), ["linear", "layernorm"], "a backend that computes them apart");
+    fuse(&mut schedule, id, &Joins);
+    assert_eq!(names(&schedule), ["linear_add", "layernorm"]);
+    let [Op::Linear(linear), Op::LayerNorm(norm)] =
+        [0, 1].map(|step: usize| &schedule.segments[0].steps[step].op)
+    else {
+        panic!("other ops");
+    };
+    assert_eq!((norm.x, &norm.add), (linear.out, &None), "the norm reads the stored sum");
+    let name = |id: TensorId| schedule.tensors.get(id).name.clone();
+    assert_eq!((name(linear.out), name(linear.residual.unwrap())), ("sum".into(), "x".into()));
+    proved(schedule.clone());
+    fuse(&mut schedule, id, &Joins);
+    assert_eq!(names(&schedule), ["linear_add", "layernorm"], "nothing is added twice");
+}
+
+/// The sum is computed from the branch in its own format, or after dropout; or a later step reads
+/// the branch.
+#[test]
+fn a_branch_that_differs_from_the_stream_is_added_by_the_norm() {
+    let dropout = Dropout { probability: 0.5, site: DropoutSite::MlpProjection, layer: 0 };
+    for (dtype, dropout, reads_branch) in
+        [(Dtype::F32, None, false), (Dtype::Bf16, Some(dropout), false), (Dtype::Bf16, None, true)]
+    {
+        let (mut schedule, id) = branch(dtype, dropout, reads_branch);
+        let before = names(&schedule);
+        fuse(&mut schedule, id, &Joins);
+        assert_eq!(names(&schedule), before, "{dtype} {dropout:?} {reads_branch}");
+    }
 }

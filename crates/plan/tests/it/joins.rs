@@ -122,7 +122,8 @@ fn a_join_behind_steps_that_change_their_order() {
     let [a, out, here] = ["a", "out", "here"]
         .map(|name| segment.local(name, Dtype::F32, shape(&[8, 8]), Role::Activation).unwrap());
     segment.push(Gelu { x, out: a, kind: KIND }).unwrap();
-    let linear = |workspace| Linear { x: a, w, bias: None, out, gelu: None, workspace };
+    let linear =
+        |workspace| Linear { x: a, w, bias: None, out, gelu: None, residual: None, workspace };
     segment.push_with_workspace(linear).unwrap();
     let (gradients, delivered) = (BTreeMap::from([(w, d_w)]), BTreeMap::from([(out, d_out)]));
     segment.backward(&gradients, delivered).unwrap();

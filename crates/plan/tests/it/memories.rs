@@ -142,7 +142,8 @@ fn a_workspace_is_not_a_window() {
     let mut segment = builder.segment("s", Phase::Train);
     let mut tensor = || segment.local("t", Dtype::F32, shape(&[4, 4]), Role::Activation).unwrap();
     let [x, w, out] = [tensor(), tensor(), tensor()];
-    let linear = |workspace| Linear { x, w, bias: None, out, gelu: None, workspace };
+    let linear =
+        |workspace| Linear { x, w, bias: None, out, gelu: None, residual: None, workspace };
     let refused = segment.push(linear(window)).unwrap_err().to_string();
     assert!(refused.contains("an f32 workspace"), "{refused}");
     segment.push(linear(root)).unwrap();

@@ -304,7 +304,8 @@ impl<'a> Chain<'a> {
                 let Held { weights, vectors, workspace, .. } = *self.held;
                 let (w, bias) = (weights[width][inputs], bias.then_some(vectors[width]));
                 let out = self.result(width, output)?;
-                self.segment.push_on(self.lane, Linear { x, w, bias, out, gelu: None, workspace })
+                let linear = Linear { x, w, bias, out, gelu: None, residual: None, workspace };
+                self.segment.push_on(self.lane, linear)
             }
             Recipe::LayerNorm { x, branch, output } => {
                 let (x, width) = pick(x);

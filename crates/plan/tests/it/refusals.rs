@@ -60,7 +60,8 @@ fn a_workspace_has_its_role() {
     let mut tensor = |role: Role| segment.local("t", Dtype::F32, shape(&[4, 4]), role).unwrap();
     let [x, w, out] = [Role::Activation, Role::Weight, Role::Activation].map(&mut tensor);
     let [gradient, workspace] = [Role::Gradient, Role::Workspace].map(&mut tensor);
-    let linear = |workspace| Linear { x, w, bias: None, out, gelu: None, workspace };
+    let linear =
+        |workspace| Linear { x, w, bias: None, out, gelu: None, residual: None, workspace };
     let refused = segment.push(linear(gradient)).unwrap_err().to_string();
     assert!(refused.contains("an f32 workspace"), "{refused}");
     segment.push(linear(workspace)).unwrap();

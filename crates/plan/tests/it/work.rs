@@ -87,7 +87,7 @@ impl Maker<'_> {
 fn linear(m: &mut Maker<'_>) -> Op {
     let bias = Some(m.f(&[m.sizes.outputs]));
     let (out, workspace) = (m.out(), m.workspace());
-    Op::Linear(Linear { x: m.x(), w: m.w(), bias, out, gelu: None, workspace })
+    Op::Linear(Linear { x: m.x(), w: m.w(), bias, out, gelu: None, residual: None, workspace })
 }
 
 fn linear_backward_input(m: &mut Maker<'_>) -> Op {
