@@ -51,6 +51,7 @@ pub mod warpgroup_linear;
 pub mod hardware;
 pub mod links;
 pub mod cost;
+pub mod overlap;
 pub mod op_times;
 pub mod half;
 pub mod error;

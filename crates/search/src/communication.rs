@@ -3,8 +3,8 @@
 
 use crate::planned::Planned;
 use model::AverageSegments;
-use plan::cost::segment_time;
 use plan::hardware::Hardware;
+use plan::overlap::segment_time;
 use plan::{SegmentId, Step};
 use spec::RunSpec;
 

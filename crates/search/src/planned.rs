@@ -4,8 +4,8 @@ use crate::cut::Cut;
 use crate::host_bytes::HostBytes;
 use crate::machine::{Machine, StateOptions};
 use model::{Draft, Level, LossSegment, Program, ProgramSpec, slice_segment};
-use plan::cost::segment_seconds;
 use plan::hardware::{Hardware, Network};
+use plan::overlap::segment_seconds;
 use plan::{Bytes, Plan, PlanError};
 use spec::RunSpec;
 use std::rc::Rc;
@@ -80,7 +80,7 @@ impl Planned {
         }
     }
 
-    /// Bytes of host memory: offloaded state and the host's buffers.
+    /// Bytes of host memory: offloaded state and activations, and the host's buffers.
     pub fn host_bytes(&self) -> u64 {
         self.plan.host_bytes.get().saturating_add(self.host.total())
     }

@@ -3,9 +3,9 @@
 
 use super::PlanReport;
 use crate::screen::{coloured, faint, strong};
-use plan::cost::step_seconds;
 use plan::hardware::Hardware;
 use plan::ops::Op;
+use plan::overlap::step_ends;
 use plan::report::live_bytes;
 use plan::{Bytes, Pass, Plan, SegmentId};
 
@@ -30,15 +30,17 @@ pub struct Moment {
     pub part: &'static str,
 }
 
-/// The steps of all segments, one after another on one time axis.
+/// The steps of all segments on one time axis. A segment's steps are in their order of issue, and
+/// one that ends while an earlier one still runs, on another lane, takes no room on the axis.
 pub fn moments(plan: &Plan, segments: &[SegmentId], device: &Hardware) -> Vec<Moment> {
     let mut all = Vec::new();
-    let mut now = 0.0;
+    let mut now: f64 = 0.0;
     for &id in segments {
         let steps = &plan.schedule.segment(id).steps;
-        for (step, live) in steps.iter().zip(live_bytes(plan, id)) {
+        let (start, ends) = (now, step_ends(&plan.schedule, id, device));
+        for ((step, live), end) in steps.iter().zip(live_bytes(plan, id)).zip(ends) {
             let from = now;
-            now += step_seconds(&step.op, &plan.schedule.tensors, device);
+            now = now.max(start + end);
             let part = match (step.pass, &step.op) {
                 (_, Op::HeadTrain(_) | Op::HeadEval(_)) => "head",
                 (Pass::Forward, _) => "forward",

@@ -10,6 +10,7 @@ mod fuse;
 mod joins;
 mod lanes;
 mod memories;
+mod overlap;
 mod random;
 mod refusals;
 mod work;

@@ -3,9 +3,9 @@
 use crate::typing::run_of;
 use fitgpt_search::{Communication, Machine, Planned, plan_for};
 use plan::Rank;
-use plan::cost::segment_time;
 use plan::hardware::{Card, Hardware};
 use plan::links::{Between, LINKS, Link, Topology};
+use plan::overlap::segment_time;
 use spec::RunSpec;
 
 /// GPT-2 124M without biases, 50304 rows of vocabulary: 12 layers of 12 x 768 x 768 weights and two
