@@ -4,15 +4,15 @@
 //! change: the bytes that return are those that left.
 //!
 //! Whoever chooses the tensors decides how much the link carries; this module decides when. A
-//! layer's copies must have left when the next layer with copies starts its forward, and they start
-//! to return when the layer before that one (in the order of the backward pass) does its backward.
-//! So at most two layers' tensors are on the device for the sake of copies.
+//! layer's copies must have left when the next layer with copies starts its forward. In the
+//! backward pass they start to return right behind that layer. So at most two layers' tensors are
+//! on the device for the sake of copies.
 
 use crate::bytes::Bytes;
 use crate::error::PlanError;
 use crate::lanes::{Lane, derive_waits};
 use crate::ops::Transfer;
-use crate::schedule::{Pass, Schedule, SegmentId, Step};
+use crate::schedule::{Pass, Schedule, SegmentId, Step, start_of_backward};
 use crate::tensor::{Dtype, Io, Role, Scope, Shape, Tensor, TensorId, View};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -56,19 +56,14 @@ struct Trip {
     tensor: TensorId,
     layer: u32,
     /// The last forward step that uses it.
-    left: usize,
+    last_use: usize,
     /// The first backward step that uses it.
-    needed: usize,
+    next_use: usize,
 }
 
 fn size(schedule: &Schedule, tensor: TensorId) -> Result<u64, PlanError> {
     let too_large = || PlanError::ArenaTooLarge { at: "activations on the host".to_owned() };
     schedule.tensors.bytes(tensor).aligned().map(Bytes::get).ok_or_else(too_large)
-}
-
-/// Where the backward of a segment starts.
-fn start_of_backward(steps: &[Step]) -> usize {
-    steps.iter().position(|step| step.pass != Pass::Forward).unwrap_or(steps.len())
 }
 
 /// The trips of those tensors that can make one, by layer.
@@ -78,20 +73,32 @@ fn trips(schedule: &Schedule, segment: SegmentId, tensors: &BTreeSet<TensorId>) 
     let table = &schedule.tensors;
     let viewed: BTreeSet<TensorId> =
         table.ids().filter_map(|id| Some(table.get(id).view?.root)).collect();
-    let touches =
-        |step: &Step, id: TensorId| step.operands().iter().any(|operand| operand.tensor == id);
+    let uses = uses(steps, tensors);
     let trip = |&tensor: &TensorId| {
         let row = table.get(tensor);
         let stays = row.scope != Scope::Segment(segment) || row.io != Io::Device;
         if stays || row.view.is_some() || viewed.contains(&tensor) {
             return None;
         }
-        let left = steps[..split].iter().rposition(|step| touches(step, tensor))?;
-        let needed = split + steps[split..].iter().position(|step| touches(step, tensor))?;
-        Some(Trip { tensor, layer: row.layer?, left, needed })
+        let uses = uses.get(&tensor)?;
+        let of_backward = uses.partition_point(|&step| step < split);
+        let last_use = *uses[..of_backward].last()?;
+        let next_use = *uses.get(of_backward)?;
+        Some(Trip { tensor, layer: row.layer?, last_use, next_use })
     };
     let mut found: Vec<Trip> = tensors.iter().filter_map(trip).collect();
-    found.sort_by_key(|trip| (trip.layer, trip.left));
+    found.sort_by_key(|trip| (trip.layer, trip.last_use));
+    found
+}
+
+/// The steps that use each of the tensors, in order.
+fn uses(steps: &[Step], tensors: &BTreeSet<TensorId>) -> BTreeMap<TensorId, Vec<usize>> {
+    let mut found: BTreeMap<TensorId, Vec<usize>> = BTreeMap::new();
+    for (index, step) in steps.iter().enumerate() {
+        for operand in step.operands().into_iter().filter(|o| tensors.contains(&o.tensor)) {
+            found.entry(operand.tensor).or_default().push(index);
+        }
+    }
     found
 }
 
@@ -106,23 +113,28 @@ struct Times {
 /// The times of each layer with copies.
 fn times(steps: &[Step], trips: &[Trip]) -> BTreeMap<u32, Times> {
     let split = start_of_backward(steps);
-    let first_of = |range: std::ops::Range<usize>, layer: u32| {
+    let first = |range: std::ops::Range<usize>, is_it: &dyn Fn(&Step) -> bool| {
         let start = range.start;
-        let of_layer = |step: &Step| step.layer == Some(layer) && step.lane == Lane::Compute;
-        steps[range].iter().position(of_layer).map(|index| start + index)
+        let found = steps[range].iter().position(|step| step.lane == Lane::Compute && is_it(step));
+        found.map(|index| start + index)
     };
+    let head = first(split..steps.len(), &|_| true).unwrap_or(split);
+    let last_layer = steps.iter().filter_map(|step| step.layer).max().unwrap_or(0);
     let mut layers: Vec<u32> = trips.iter().map(|trip| trip.layer).collect();
     layers.dedup();
     let mut found = BTreeMap::new();
     for (index, &layer) in layers.iter().enumerate() {
-        // Above the last one, as far as below it.
+        // The topmost has no such layer above it: its copies get as many layers of time as those
+        // below it got, a single one two. All must have left before the head, where most is alive.
         let below = index.checked_sub(1).map(|below| layers[below]);
         let gap = below.map_or(2, |below| layer - below);
-        let next = layers.get(index + 1).copied().unwrap_or(layer.saturating_add(gap));
-        let free = first_of(0..split, next).unwrap_or(split);
-        let before = next.saturating_sub(1).max(layer.saturating_add(1));
-        let back = first_of(split..steps.len(), before).unwrap_or(split);
-        found.insert(layer, Times { free, back });
+        let topmost = || layer.saturating_add(gap).min(last_layer);
+        let next = layers.get(index + 1).copied().unwrap_or_else(topmost);
+        let of_layer = |layer: u32| move |step: &Step| step.layer == Some(layer);
+        let in_forward = first(0..split, &of_layer(next)).filter(|_| next > layer);
+        let behind = next.saturating_sub(1).max(layer.saturating_add(1));
+        let back = first(split..steps.len(), &of_layer(behind)).unwrap_or(head);
+        found.insert(layer, Times { free: in_forward.unwrap_or(head), back });
     }
     found
 }
@@ -136,6 +148,21 @@ struct Inserted<'a> {
     free: Vec<u32>,
 }
 
+/// What is inserted, by the step that it precedes.
+fn inserted<'a>(steps: &[Step], trips: &'a [Trip]) -> BTreeMap<usize, Inserted<'a>> {
+    let mut at: BTreeMap<usize, Inserted<'_>> = BTreeMap::new();
+    let times = times(steps, trips);
+    for (&layer, times) in &times {
+        at.entry(times.free).or_default().free.push(layer);
+    }
+    for trip in trips {
+        at.entry(trip.last_use + 1).or_default().leaving.push(trip);
+        let back = times.get(&trip.layer).map_or(trip.next_use, |times| times.back);
+        at.entry(back.min(trip.next_use)).or_default().returning.push(trip);
+    }
+    at
+}
+
 fn rewrite(
     schedule: &mut Schedule,
     segment: SegmentId,
@@ -144,16 +171,7 @@ fn rewrite(
 ) -> Result<(), PlanError> {
     let steps = std::mem::take(&mut schedule.segment_mut(segment).steps);
     let split = start_of_backward(&steps);
-    let mut at: BTreeMap<usize, Inserted<'_>> = BTreeMap::new();
-    let times = times(&steps, trips);
-    for (&layer, times) in &times {
-        at.entry(times.free).or_default().free.push(layer);
-    }
-    for trip in trips {
-        at.entry(trip.left + 1).or_default().leaving.push(trip);
-        let back = times.get(&trip.layer).map_or(trip.needed, |times| times.back);
-        at.entry(back.min(trip.needed)).or_default().returning.push(trip);
-    }
+    let mut at = inserted(&steps, trips);
     let places = places(schedule, segment, trips, host)?;
     let mut out: Vec<Step> = Vec::with_capacity(steps.len() + 2 * trips.len());
     // For each step before the rewrite, its index in `out`.

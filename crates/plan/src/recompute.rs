@@ -10,7 +10,7 @@ use crate::lanes::derive_waits;
 use crate::ops::{
     Access, GeluBackward, LayerNormBackward, LinearBackwardWeight, NormalisedAgain, Op,
 };
-use crate::schedule::{Pass, Schedule, SegmentId, Step};
+use crate::schedule::{Pass, Schedule, SegmentId, Step, start_of_backward};
 use crate::tensor::{Role, Scope, TensorId};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,7 +25,7 @@ pub fn recompute(
         return Ok(());
     }
     let steps = schedule.segment(segment).steps.clone();
-    let split = steps.iter().position(|step| step.pass != Pass::Forward).unwrap_or(steps.len());
+    let split = start_of_backward(&steps);
     let (forward, backward) = steps.split_at(split);
     let kept = kept(schedule, segment, backward, dropped);
     let (made, out) = (BTreeMap::new(), forward.to_vec());

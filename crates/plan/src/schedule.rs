@@ -61,6 +61,11 @@ impl Step {
     }
 }
 
+/// Index of the first step that is not of the forward.
+pub(crate) fn start_of_backward(steps: &[Step]) -> usize {
+    steps.iter().position(|step| step.pass != Pass::Forward).unwrap_or(steps.len())
+}
+
 /// Steps that run as a unit: forward and backward of one slice, the update, an evaluation batch, …
 #[derive(Clone, Debug, PartialEq)]
 pub struct Segment {

@@ -11,7 +11,7 @@ use crate::defect::Defect;
 use crate::ops::{Access, Op};
 use crate::races::{Race, is_wait_sound, races};
 use crate::schedule::{SegmentId, Step};
-use crate::tensor::{Io, Scope, TensorId};
+use crate::tensor::{Io, Role, Scope, TensorId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
 
@@ -243,12 +243,30 @@ impl<'a> SegmentCheck<'a> {
         }
     }
 
+    /// Whether a tensor has its content when the segment starts and must have it when it ends.
+    /// Activations in host memory do not, although no other tensor has their bytes: a segment
+    /// writes them before it reads them.
+    fn is_kept(&self, id: TensorId) -> bool {
+        self.plan.schedule.is_held(id, self.segment) && !self.waits_on_host(id)
+    }
+
+    fn waits_on_host(&self, id: TensorId) -> bool {
+        let tensor = self.plan.schedule.tensors.get(id);
+        tensor.scope == Scope::Host && tensor.role == Role::Activation
+    }
+
+    /// Who owns the bytes that a step touches: the tensor whose view it is. Activations in host
+    /// memory are views of one tensor, and each owns its part.
+    fn owner(&self, touch: &Touch) -> TensorId {
+        if self.waits_on_host(touch.root) { touch.tensor } else { touch.root }
+    }
+
     /// Replays the steps on a shadow of the arena.
     fn steps(&self, defects: &mut Vec<Defect>) {
         let mut shadow = Shadow::default();
         for place in &self.layout.placements {
             let input = self.is_io(place.tensor, Io::Input);
-            if input || self.plan.schedule.is_held(place.tensor, self.segment) {
+            if input || self.is_kept(place.tensor) {
                 shadow.write(place.offset.get()..place.end(), place.tensor);
             }
         }
@@ -267,20 +285,20 @@ impl<'a> SegmentCheck<'a> {
                 .collect();
             self.aliases(index, &touched, defects);
             for touch in touched.iter().filter(|touch| touch.access != Access::Write) {
-                if !shadow.is_owned(&touch.range, touch.root) {
+                if !shadow.is_owned(&touch.range, self.owner(touch)) {
                     let (at, tensor) = (self.at(index), self.name(touch.tensor));
                     defects.push(Defect::ReadBeforeWrite { at, tensor });
                 }
             }
             for touch in touched.iter().filter(|touch| touch.access != Access::Read) {
-                shadow.write(touch.range.clone(), touch.root);
+                shadow.write(touch.range.clone(), self.owner(touch));
             }
             all_touched.push(touched);
         }
         self.lanes(&all_touched, defects);
         for place in &self.layout.placements {
             let output = self.is_io(place.tensor, Io::Output);
-            let kept = output || self.plan.schedule.is_held(place.tensor, self.segment);
+            let kept = output || self.is_kept(place.tensor);
             if kept && !shadow.is_owned(&(place.offset.get()..place.end()), place.tensor) {
                 let at = format!("{} (after its last step)", self.segment_name());
                 let tensor = self.name(place.tensor);

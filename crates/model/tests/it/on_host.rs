@@ -6,7 +6,7 @@ use crate::specs::{dims, model, scratch, train};
 use fitgpt_model::{Dims, Draft, Level};
 use plan::ops::Op;
 use plan::verify::defects;
-use plan::{Lane, Pass, Plan, Schedule, Step, TensorId};
+use plan::{Defect, Lane, Pass, Plan, Schedule, Step, TensorId};
 use std::collections::BTreeSet;
 
 const LAYERS: usize = 8;
@@ -121,4 +121,37 @@ fn plans_are_proved_and_need_less() {
         assert!(arena(slices, &spread) < arena(slices, &without), "{slices:?}");
         assert!(arena(slices, &[Level::R2h; LAYERS]) < kept, "{slices:?}");
     }
+}
+
+/// Where memory is fullest, at the head, no tensor waits for its copy, however many layers travel
+/// and in whatever distance. Only the last layer, if it travels, has nothing to hide behind.
+#[test]
+fn whatever_travels_has_left_before_the_head() {
+    let below_last = LAYERS - 1;
+    for set in 1_usize..1 << below_last {
+        let on_host: Vec<usize> = (0..below_last).filter(|layer| set >> layer & 1 == 1).collect();
+        let Draft { program, schedule } = draft(&[3], &levels(&on_host));
+        let steps = &schedule.segment(program.train[0].segment).steps;
+        let head = steps.iter().position(|step| matches!(step.op, Op::HeadTrain(_))).unwrap();
+        let kernels = || steps[..head].iter().filter(|step| step.lane == Lane::Compute);
+        for (index, sent, _) in copies(steps, Lane::Download) {
+            // A wait for a later copy of the lane is one for this copy as well.
+            let is_late = |wait: &usize| *wait >= index && steps[*wait].lane == Lane::Download;
+            let left = kernels().any(|step| step.waits.iter().any(is_late));
+            assert!(left, "{} of {on_host:?}", name(&schedule, sent));
+        }
+    }
+}
+
+/// A copy that goes where another one goes leaves its own place empty, and that is read later.
+#[test]
+fn a_copy_to_the_wrong_place_is_a_defect() {
+    let Draft { program, mut schedule } = draft(&[3], &levels(&[1, 4]));
+    let steps = &mut schedule.segments[program.train[0].segment.index()].steps;
+    let left = copies(steps, Lane::Download);
+    let Op::Transfer(copy) = &mut steps[left[0].0].op else { panic!("a copy") };
+    copy.to = left[2].2; // both are query, key and value
+    let found = defects(&Plan::new(schedule).unwrap(), &*scratch());
+    let early = |defect: &Defect| matches!(defect, Defect::ReadBeforeWrite { .. });
+    assert!(found.iter().any(early), "{found:?}");
 }

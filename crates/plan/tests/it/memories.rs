@@ -53,6 +53,59 @@ fn a_transfer_has_one_side_in_host_memory() {
     assert_eq!(outside, format!("s step 0 (transfer) copies h0 to h1: {want}"));
 }
 
+/// Two activations leave for a tensor on the host, and return. Each has a window there, of 64 of
+/// its 128 elements, that starts at so many bytes.
+fn said_of_windows(starts: [u64; 2]) -> String {
+    let mut builder = ScheduleBuilder::new();
+    let role = Role::Activation;
+    let host = builder.held_tensor("host", Dtype::F32, shape(&[128]), role, Scope::Host).unwrap();
+    let there = ["there_0", "there_1"]
+        .into_iter()
+        .zip(starts)
+        .map(|(name, start)| builder.window(name, shape(&[64]), host, bytes(start), None).unwrap());
+    let there: Vec<TensorId> = there.collect();
+    let x = builder.run_tensor("x", Dtype::F32, shape(&[64]), role).unwrap();
+    let mut segment = builder.segment("s", Phase::Train);
+    for &to in &there {
+        segment.push(Transfer { from: x, to }).unwrap();
+    }
+    for (name, &from) in ["back_0", "back_1"].into_iter().zip(&there) {
+        let to = segment.local(name, Dtype::F32, shape(&[64]), role).unwrap();
+        segment.push(Transfer { from, to }).unwrap();
+    }
+    segment.finish();
+    said(builder)
+}
+
+#[test]
+fn activations_on_the_host_have_places_of_their_own() {
+    assert_eq!(said_of_windows([0, 256]), "");
+    let early = "s step 2 (transfer) reads there_0, which nothing has written";
+    assert!(said_of_windows([0, 0]).starts_with(early), "{}", said_of_windows([0, 0]));
+    let partly = said_of_windows([128, 256]);
+    assert!(partly.starts_with(early), "{partly}");
+}
+
+/// What left in another segment is not there: slices share the bytes.
+#[test]
+fn activations_on_the_host_are_of_their_segment() {
+    let mut builder = ScheduleBuilder::new();
+    let mut held = |name: &str, role: Role, scope: Scope| {
+        builder.held_tensor(name, Dtype::F32, shape(&[64]), role, scope).unwrap()
+    };
+    let moment = held("moment", Role::Moment, Scope::Host);
+    let activation = held("away", Role::Activation, Scope::Host);
+    let to = held("here", Role::Moment, Scope::Run);
+    for (name, from) in [("moments", moment), ("activations", activation)] {
+        let mut segment = builder.segment(name, Phase::Train);
+        segment.push(Transfer { from, to }).unwrap();
+        segment.finish();
+    }
+    let want = "activations step 0 (transfer) reads away, which nothing has written";
+    let found = said(builder);
+    assert!(found.starts_with(want), "{found}");
+}
+
 /// A run-wide input of 64 elements, a window of 8 into it, and tensors of both sizes.
 #[derive(Clone, Copy)]
 struct Inputs {
