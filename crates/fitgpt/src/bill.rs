@@ -106,12 +106,8 @@ fn arena(text: &mut String, bill: &Bill, width: usize) {
 /// What the plan keeps in host memory.
 fn offloaded(plan: &Plan) -> [HostMemory; 2] {
     let tensors = &plan.schedule.tensors;
-    let of_activations = |id: &TensorId| {
-        let tensor = tensors.get(*id);
-        let is_own = plan.is_on_host(*id) && tensor.view.is_none();
-        is_own && tensor.role == Role::Activation
-    };
-    let sizes = tensors.ids().filter(of_activations).map(|id| tensors.bytes(id));
+    let of_activations = |id: &TensorId| tensors.get(*id).role == Role::Activation;
+    let sizes = plan.on_host().filter(of_activations).map(|id| tensors.bytes(id));
     let activations = Bytes::sum(sizes).unwrap_or(Bytes::ZERO);
     let state = plan.host_bytes.minus(activations).unwrap_or(Bytes::ZERO);
     [

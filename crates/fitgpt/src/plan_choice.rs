@@ -81,7 +81,11 @@ impl<'a> Rivals<'a> {
             found => found?,
         };
         let slowest = plans.first().map_or(0.0, |best| best.seconds * ERROR);
-        plans.retain(|planned| planned.seconds <= slowest);
+        // The rate of the link to the host is the least certain of all.
+        let uses_host =
+            |planned: &Planned| planned.cut().is_some_and(|cut| cut.layers_on_host() > 0);
+        let is_uncertain = plans.first().is_some_and(uses_host);
+        plans.retain(|planned| planned.seconds <= slowest || (is_uncertain && !uses_host(planned)));
         Ok((plans.len() > 1).then_some(Rivals { run, dims, machine, device, plans }))
     }
 

@@ -1,5 +1,6 @@
-//! How much of a transformer layer is kept from forward to backward. The levels are in order; the
-//! last one keeps the least. The architecture defines which activations a level recomputes.
+//! How much of a transformer layer is kept from forward to backward, and where. The levels are in
+//! order of what they keep on the device: the last one keeps the least. The architecture defines
+//! which activations a level recomputes.
 
 use crate::activation::{Activation, Activations};
 use crate::architecture::Network;
@@ -23,8 +24,8 @@ pub enum Level {
     R3q,
     /// As R2, and both matmuls.
     R4,
-    /// As R2; what R4 recomputes beyond it waits in the host's memory instead. Keeps on the device
-    /// what R4 does.
+    /// As R2, but the results of both matmuls wait in the host's memory. On the device it keeps
+    /// what R4 does, and the norms' means and deviations.
     R2h,
     /// As R4, and the residual stream between attention and MLP.
     R5,
@@ -49,6 +50,11 @@ impl Level {
     /// Those that need no host memory, in order.
     pub const ON_DEVICE: [Level; 8] =
         [Level::R0, Level::R1, Level::R2, Level::R3, Level::R3q, Level::R4, Level::R5, Level::R6];
+
+    /// Whether a layer at this level keeps activations in host memory.
+    pub fn uses_host(self) -> bool {
+        self == Level::R2h
+    }
 
     /// The name in listings, settings and reports.
     pub const fn name(self) -> &'static str {

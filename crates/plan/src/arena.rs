@@ -87,6 +87,12 @@ impl Plan {
         self.schedule.tensors.get(tensor).scope == Scope::Host
     }
 
+    /// The tensors that own the bytes of host memory. Others are views of them.
+    pub fn on_host(&self) -> impl Iterator<Item = TensorId> + '_ {
+        let tensors = &self.schedule.tensors;
+        tensors.ids().filter(|&id| self.is_on_host(id) && tensors.get(id).view.is_none())
+    }
+
     /// The largest lower bound of all segments: no arena can be smaller.
     pub fn lower_bound(&self) -> Bytes {
         self.layouts.iter().map(|layout| layout.lower_bound).max().unwrap_or(Bytes::ZERO)
@@ -209,8 +215,11 @@ struct Item {
     near: Live,
 }
 
-/// How many more packings the search tries when no starting order reaches the lower bound.
+/// Packings that the search tries from a starting order that does not reach the lower bound.
 const SEARCH_ROUNDS: usize = 40;
+
+/// It leaves the order after this many that brought nothing.
+const FRUITLESS_ROUNDS: usize = 10;
 
 /// Offsets of all items and the height of the arena, or `None` when that does not fit 64 bits.
 /// `fullest` is the step at which most bytes are alive and `bound` is their number: the search
@@ -218,16 +227,19 @@ const SEARCH_ROUNDS: usize = 40;
 fn pack(items: &[Item], fullest: usize, bound: u64) -> Option<(Vec<u64>, u64)> {
     let mut best: Option<(Vec<u64>, u64)> = None;
     for mut order in starting_orders(items, fullest) {
+        let mut fruitless = 0;
         for _ in 0..SEARCH_ROUNDS {
             let (offsets, height) = pack_in_order(items, &order)?;
-            let improved = best.as_ref().is_none_or(|(_, least)| height < *least);
-            if improved {
+            fruitless += 1;
+            if best.as_ref().is_none_or(|(_, least)| height < *least) {
                 best = Some((offsets.clone(), height));
+                fruitless = 0;
             }
             if height <= bound {
                 return best;
             }
-            if !promote_topmost(items, &offsets, height, &mut order) {
+            let is_stuck = fruitless == FRUITLESS_ROUNDS;
+            if is_stuck || !promote_topmost(items, &offsets, height, &mut order) {
                 break;
             }
         }
@@ -284,8 +296,10 @@ fn pack_in_order(items: &[Item], order: &[usize]) -> Option<(Vec<u64>, u64)> {
     Some((offsets, height))
 }
 
-/// The steps of a segment are divided into this many spans.
+/// The steps of a segment are divided into spans: at most this many, of at least so many steps.
+/// Short spans would make most items live in several.
 const SPANS: usize = 512;
+const SHORTEST_SPAN: usize = 24;
 
 /// An item that lives in more spans than this is compared with all others.
 const FEW_SPANS: usize = 4;
@@ -302,7 +316,7 @@ struct Placed {
 impl Placed {
     fn new(items: &[Item]) -> Placed {
         let steps = items.iter().map(|item| item.near.last + 1).max().unwrap_or(1);
-        let width = steps.div_ceil(SPANS);
+        let width = steps.div_ceil(SPANS).max(SHORTEST_SPAN);
         Placed { all: Vec::with_capacity(items.len()), spans: vec![Vec::new(); SPANS], width }
     }
 

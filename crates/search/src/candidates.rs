@@ -45,9 +45,6 @@ const LAST_LAYERS: usize = 3;
 /// (`docs/experiments.md`).
 const LINK_SHARE: f64 = 0.75;
 
-/// Numbers of layers with copies to try, as shares of the most that the link can carry.
-const SHARES: [f64; 4] = [1.0, 0.75, 0.5, 0.25];
-
 /// A cut and the estimates for it.
 pub struct Candidate {
     /// The cut, with the default options for optimizer state. The caller sets those.
@@ -60,11 +57,11 @@ pub struct Candidate {
 
 /// All candidates of a run.
 pub struct Candidates<'a> {
-    prober: Prober<'a>,
+    prober: Rc<Prober<'a>>,
     /// Levels that the run permits, without those that need host memory.
-    levels: Vec<Level>,
-    /// Whether layers may keep activations in host memory.
-    offloads: bool,
+    levels: &'static [Level],
+    /// Bytes of host memory that layers may fill with activations; none if they may not.
+    host: Option<u64>,
     /// Layers of the model.
     layers: u64,
     /// Sequences of an iteration, and the tokens of each.
@@ -73,17 +70,27 @@ pub struct Candidates<'a> {
 }
 
 impl<'a> Candidates<'a> {
-    /// The candidates of a task. They do not depend on its options for optimizer state, because the
-    /// optimizer runs outside the slices.
+    /// The candidates of a task whose layers keep everything on the device. They do not depend on
+    /// its options for optimizer state, because the optimizer runs outside the slices.
     pub fn new(task: &Task<'a>) -> Candidates<'a> {
         Candidates {
-            prober: Prober::new(task),
-            levels: task.levels().iter().copied().filter(|&level| level != ON_HOST).collect(),
-            offloads: task.levels().contains(&ON_HOST),
+            prober: Rc::new(Prober::new(task)),
+            levels: task.levels(),
+            host: None,
             layers: task.dims.n_layer,
             sequences: task.run.sequences_per_group(),
             positions: task.run.block_size,
         }
+    }
+
+    /// The same, but layers may fill so many bytes of host memory with activations.
+    pub fn with_host(&self, bytes: u64) -> Candidates<'a> {
+        Candidates { prober: Rc::clone(&self.prober), host: Some(bytes), ..*self }
+    }
+
+    /// Whether layers may keep activations in host memory.
+    pub fn may_use_host(&self) -> bool {
+        self.host.is_some()
     }
 
     /// The best candidate whose training segments need at most `available` bytes, or none if none
@@ -174,14 +181,19 @@ impl<'a> Candidates<'a> {
         let costs: Vec<LayerCost> = probes.iter().map(|probe| probe.layer).collect();
         let (first, layers) = (&probes[0], self.layers as usize);
         let mut best: Option<Mix> = None;
-        for (count, probe) in self.on_host(probes)? {
+        let with_copies = self.on_host(probes)?;
+        for (count, probe) in std::iter::once((0, Rc::clone(first))).chain(with_copies) {
             // These layers keep so little that it hardly matters where among the others they are.
             let kept = probe.layer.kept.saturating_mul(count as u64);
             let seconds = probe.layer.seconds * count as f64;
             let constraints = Constraints {
                 layers: layers - count,
                 available: available.saturating_sub(first.scratch).saturating_sub(kept),
-                around: first.around_bytes(chunk),
+                // What returns first is there before the last layers have freed theirs.
+                around: match count {
+                    0 => first.around_bytes(chunk),
+                    _ => first.around_bytes(chunk).max(probe.layer.peak),
+                },
             };
             let Some(found) = cheapest(&costs, &constraints) else {
                 continue;
@@ -196,25 +208,20 @@ impl<'a> Candidates<'a> {
         Ok(best)
     }
 
-    /// How many layers may keep activations in host memory, with a probe of them: none, and if it
-    /// helps, up to what the link can carry while the forward runs.
-    fn on_host(&self, probes: &[Rc<Probe>]) -> Result<Vec<(usize, Rc<Probe>)>, PlanError> {
-        let first = &probes[0];
-        let mut found = vec![(0, Rc::clone(first))];
-        let most = (self.layers as usize).saturating_sub(LAST_LAYERS);
-        if !self.offloads || probes.len() == 1 || most == 0 {
-            return Ok(found);
-        }
-        let probe = self.prober.probe(first.rows, ON_HOST)?;
+    /// How many layers keep activations in host memory, with a probe of them: as many as the link
+    /// can carry while the forward runs, and as have room there. None if they may not, or if
+    /// everything fits without.
+    fn on_host(&self, probes: &[Rc<Probe>]) -> Result<Option<(usize, Rc<Probe>)>, PlanError> {
+        let Some(room) = self.host.filter(|_| probes.len() > 1) else {
+            return Ok(None);
+        };
+        let probe = self.prober.probe(probes[0].rows, ON_HOST)?;
         let forward = self.layers as f64 * probe.forward_seconds * LINK_SHARE;
-        let carried = ((forward / probe.copy_seconds) as usize).min(most);
-        for share in SHARES {
-            let count = (carried as f64 * share) as usize;
-            if count > 0 && found.last().is_none_or(|(last, _)| *last != count) {
-                found.push((count, Rc::clone(&probe)));
-            }
-        }
-        Ok(found)
+        let carried = (forward / probe.copy_seconds) as usize;
+        let fitting = (room / probe.copy_bytes.max(1)) as usize;
+        let most = (self.layers as usize).saturating_sub(LAST_LAYERS);
+        let count = carried.min(fitting).min(most);
+        Ok((count > 0).then_some((count, probe)))
     }
 
     /// How many slices have a sequence less than the first, and their seconds; none if all are
@@ -231,8 +238,8 @@ impl<'a> Candidates<'a> {
         if rows == largest {
             return Ok(None);
         }
-        let weakest = mix.with.first().map_or(mix.on_host.1.level, |(_, probe)| probe.level);
-        let mut seconds = self.prober.probe(rows, weakest)?.rest_seconds(chunk);
+        // What is outside the layers takes as long at any level.
+        let mut seconds = self.prober.probe(rows, mix.on_host.1.level)?.rest_seconds(chunk);
         for (count, probe) in mix.all().filter(|(count, _)| *count > 0) {
             seconds += *count as f64 * self.prober.probe(rows, probe.level)?.layer.seconds;
         }
@@ -278,7 +285,7 @@ impl<'a> Candidates<'a> {
     /// it is the strongest level. In shallow ones, recomputing may need more memory than keeping.
     fn least(&self) -> Result<(Level, u64), PlanError> {
         let mut least = (self.levels.first().copied().unwrap_or_default(), u64::MAX);
-        for &level in &self.levels {
+        for &level in self.levels {
             let probe = self.prober.probe(1, level)?;
             let bytes = self.needs(&probe, plan::ops::TOKEN_BLOCK.min(probe.tokens));
             if bytes < least.1 {

@@ -19,7 +19,14 @@ pub struct Cut {
 impl Cut {
     /// How many layers keep activations in host memory.
     pub fn layers_on_host(&self) -> usize {
-        self.levels.iter().filter(|level| **level == Level::R2h).count()
+        self.levels.iter().filter(|level| level.uses_host()).count()
+    }
+
+    /// The same without host memory for activations: these layers compute them again. It gives the
+    /// same bits and needs no more of the device.
+    pub fn without_host(&self) -> Cut {
+        let level = |level: &Level| if level.uses_host() { Level::R4 } else { *level };
+        Cut { levels: self.levels.iter().map(level).collect(), ..self.clone() }
     }
 }
 

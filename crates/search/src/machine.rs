@@ -3,7 +3,7 @@
 use model::Types;
 use plan::hardware::Hardware;
 use plan::{Bytes, Dtype, GpuScratch, Scratch};
-use spec::{Offload, OptimizerState, RequestedDtype, Residual, RunSpec};
+use spec::{GradCheckpoint, Offload, OptimizerState, RequestedDtype, Residual, RunSpec};
 use std::rc::Rc;
 
 /// The machine that a plan is for.
@@ -15,7 +15,7 @@ pub struct Machine {
     pub scratch: Rc<dyn Scratch>,
     /// Bytes of device memory that may be used, its context included.
     pub budget: Bytes,
-    /// Bytes of host memory that may be used for state that does not fit on the device. None if
+    /// Bytes of host memory that may be used for what does not fit on the device. None if
     /// device and host are the same.
     pub host: Option<Bytes>,
     /// The number format of matmuls.
@@ -29,12 +29,15 @@ impl Machine {
         Machine { hardware, scratch, budget, host: Some(host), compute: gpu_format(run.dtype) }
     }
 
-    /// Whether layers of a run may keep activations in host memory.
+    /// Whether layers of a run may keep activations in host memory. Not in a run of several ranks:
+    /// those of one host share its link, and each would decide by what is free on its own host.
     pub fn may_offload_activations(&self, run: &RunSpec) -> bool {
-        match run.offload {
+        let is_asked = match run.offload {
             Offload::Never | Offload::Optimizer => false,
-            Offload::Activations | Offload::Auto => self.host.is_some(),
-        }
+            Offload::Activations | Offload::Auto => true,
+        };
+        let may_choose = run.grad_checkpoint == GradCheckpoint::Auto && !run.rank.has_others();
+        is_asked && may_choose && self.host.is_some()
     }
 
     /// The number formats of a run.

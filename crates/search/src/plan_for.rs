@@ -1,10 +1,10 @@
 //! The search: takes a checked run and a byte budget, and returns the fastest plan that fits.
 //!
-//! 1. Subtract from the budget what outlives slices (weights, moments, the device's context).
+//! 1. Subtract what outlives slices (weights, moments, the device's context) from the budget.
 //! 2. `candidates.rs`: try numbers of slices × head chunks, each with the cheapest levels of
 //!    recompute that fit (`levels.rs`), estimated from a three-layer model (`probe.rs`).
 //! 3. Build the best candidate in full. If it is too large, subtract the excess and repeat 2.
-//! 4. Do this for each permitted way to store optimizer state; a second one must be worth it.
+//! 4. Repeat with each lever that the run permits: it must be 1 % faster than what was found.
 //! 5. If nothing fits: `refusal.rs` says what is missing, `suggest.rs` which settings fit.
 //!
 //! A backend takes a plan only with its proof (`plan::verify`), which shares no code with this.
@@ -40,27 +40,30 @@ pub(crate) fn plan_if_it_fits(
     machine: &Machine,
 ) -> Result<Option<Planned>, SearchError> {
     check(run, &dims)?;
-    let mut task = Task::new(run, dims, machine, StateOptions::DEFAULT);
+    let mut task = Task { run, dims, machine, state_options: StateOptions::DEFAULT };
     if run.eval_only {
         return evaluation(&task);
     }
-    let on_device = Candidates::new(&task);
-    task.offloads_activations = true;
-    let with_host = machine.may_offload_activations(run).then(|| Candidates::new(&task));
+    let candidates = Candidates::new(&task);
     let mut best: Option<Planned> = None;
+    let mut take = |planned: Planned| {
+        let is_worth_it = |best: &Planned| planned.seconds <= best.seconds * WORTH_IT;
+        if best.as_ref().is_none_or(is_worth_it) {
+            best = Some(planned);
+        }
+    };
     for state_options in StateOptions::permitted(run, machine) {
         task.state_options = state_options;
-        for candidates in [Some(&on_device), with_host.as_ref()].into_iter().flatten() {
-            let Some((planned, is_free)) = task.fastest(candidates)? else {
-                break; // what does not fit without copies does not fit with them
-            };
-            let is_worth_it = |best: &Planned| planned.seconds <= best.seconds * WORTH_IT;
-            if best.as_ref().is_none_or(is_worth_it) {
-                best = Some(planned);
-            }
-            if is_free {
-                return Ok(best); // the plan for unlimited memory fits: no option is faster
-            }
+        // What does not fit without activations in host memory does not fit with them.
+        let Some((planned, is_free)) = task.fastest(&candidates)? else {
+            continue;
+        };
+        take(planned);
+        if is_free {
+            break; // the plan for unlimited memory fits: no option is faster
+        }
+        if let Some(with_host) = task.with_host(&candidates)? {
+            task.fastest(&with_host)?.into_iter().for_each(|(planned, _)| take(planned));
         }
     }
     Ok(best)
@@ -68,7 +71,9 @@ pub(crate) fn plan_if_it_fits(
 
 /// The `count` fastest plans by the cost model, or as many as there are. The first is the one that
 /// [`plan_for`] returns, the others follow by predicted time. They differ in their slices,
-/// where the cost model errs most, and store optimizer state like the first.
+/// where the cost model errs most, and store optimizer state like the first. If the first keeps
+/// activations in host memory, the best one without is among them: the link may be slower than the
+/// table of GPUs says.
 pub fn best_plans(
     run: &RunSpec,
     dims: Dims,
@@ -79,9 +84,15 @@ pub fn best_plans(
     let Some(cut) = first.cut().filter(|_| count > 1) else {
         return Ok(vec![first]);
     };
-    let mut task = Task::new(run, dims, machine, cut.state_options);
-    task.offloads_activations = cut.layers_on_host() > 0;
-    let others = task.others(&cut, count - 1)?;
+    let task = Task { run, dims, machine, state_options: cut.state_options };
+    let mut candidates = Candidates::new(&task);
+    let mut others = Vec::new();
+    if cut.layers_on_host() > 0 {
+        others.extend(task.fastest(&candidates)?.map(|(planned, _)| planned));
+        candidates = task.with_host(&candidates)?.unwrap_or(candidates);
+    }
+    others.extend(task.others(&candidates, &cut, (count - 1).saturating_sub(others.len()))?);
+    others.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
     Ok(std::iter::once(first).chain(others).collect())
 }
 
@@ -107,8 +118,7 @@ enum Built {
     Fits(Box<Planned>),
     /// It is this many bytes too large.
     Over(u64),
-    /// Host memory is full. No other cut changes that, except one without activations there, which
-    /// is tried anyway.
+    /// The host's memory is too small. No other cut of these candidates changes that.
     HostIsFull,
 }
 
@@ -127,9 +137,14 @@ impl Task<'_> {
             let Some(candidate) = candidates.best(available)? else {
                 break;
             };
-            if available > limit && candidate.bytes as f64 > limit as f64 * FAR_FROM_FITTING {
+            let is_known = candidates.may_use_host() && candidate.cut.layers_on_host() == 0;
+            let is_far = candidate.bytes as f64 > limit as f64 * FAR_FROM_FITTING;
+            if available > limit && (is_known || is_far) {
                 available = limit;
                 continue;
+            }
+            if is_known {
+                return Ok(None); // the caller has this plan
             }
             match self.build_if_it_fits(candidate.cut)? {
                 Built::Fits(planned) => return Ok(Some((*planned, available == u64::MAX))),
@@ -140,15 +155,34 @@ impl Task<'_> {
                 Built::Over(_) => available = limit,
             }
         }
+        if candidates.may_use_host() {
+            return Ok(None);
+        }
         match self.build_if_it_fits(candidates.smallest()?)? {
             Built::Fits(smallest) => Ok(Some((*smallest, false))),
             Built::Over(_) | Built::HostIsFull => Ok(None),
         }
     }
 
+    /// The candidates with activations in host memory, if the run permits that: as many bytes as
+    /// optimizer state and buffers leave free there.
+    fn with_host<'a>(
+        &self,
+        candidates: &Candidates<'a>,
+    ) -> Result<Option<Candidates<'a>>, SearchError> {
+        let budget = self.machine.host.filter(|_| self.machine.may_offload_activations(self.run));
+        let Some(budget) = budget else { return Ok(None) };
+        let [_, state] = self.outside_slices()?;
+        Ok(Some(candidates.with_host(budget.get().saturating_sub(state))))
+    }
+
     /// The fastest plans that are divided in another way than `best`, by predicted time.
-    fn others(&self, best: &Cut, count: usize) -> Result<Vec<Planned>, SearchError> {
-        let candidates = Candidates::new(self);
+    fn others(
+        &self,
+        candidates: &Candidates<'_>,
+        best: &Cut,
+        count: usize,
+    ) -> Result<Vec<Planned>, SearchError> {
         let [outside, _] = self.outside_slices()?;
         let limit = self.machine.budget.get().saturating_sub(outside);
         let mut found: Vec<Planned> = Vec::new();
@@ -156,10 +190,9 @@ impl Task<'_> {
             let like = |planned: &Planned| planned.program.train_slices == candidate.cut.slices;
             let is_new = best.slices != candidate.cut.slices && !found.iter().any(like);
             if found.len() < count && is_new {
-                found.extend(self.corrected(&candidates, candidate.cut, limit)?);
+                found.extend(self.corrected(candidates, candidate.cut, limit)?);
             }
         }
-        found.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
         Ok(found)
     }
 
@@ -211,17 +244,21 @@ impl Task<'_> {
     }
 
     /// Bytes of everything but training slices and the kernels' scratch. First on the device,
-    /// including its context (and the host's buffers, if device and host are the same); then of
-    /// state on the host.
+    /// including its context (and the host's buffers, if device and host are the same); then of the
+    /// host: state, and its buffers.
     fn outside_slices(&self) -> Result<[u64; 2], SearchError> {
         let spec = self.without_slices();
         let Draft { program, schedule, .. } = Draft::new(&spec, Rc::clone(&self.machine.scratch))?;
         let held = |scope| schedule.tensors.held_bytes(scope).map_or(u64::MAX, Bytes::get);
         let arena = held(Scope::Run).saturating_sub(scratch_bytes(&schedule));
         let buffers = HostBytes::new(self.run, &program, &schedule).on(self.machine).total();
-        let buffers = if self.machine.host.is_none() { buffers } else { 0 };
-        let context = self.machine.hardware.context.get();
-        Ok([arena.saturating_add(buffers).saturating_add(context), held(Scope::Host)])
+        let [here, on_host] = match self.machine.host {
+            None => [buffers, 0],
+            Some(_) => [0, buffers],
+        };
+        let device = arena.saturating_add(here);
+        let device = device.saturating_add(self.machine.hardware.context.get());
+        Ok([device, held(Scope::Host).saturating_add(on_host)])
     }
 
     /// The smallest possible plan.
@@ -234,7 +271,8 @@ impl Task<'_> {
     }
 }
 
-/// The plan of a cut that was chosen before, or why it is no longer possible.
+/// The plan of a cut that was chosen before, or why it is no longer possible. Layers that keep
+/// activations in host memory compute them again if that memory is no longer free or permitted.
 pub fn plan_again(
     run: &RunSpec,
     dims: Dims,
@@ -242,16 +280,17 @@ pub fn plan_again(
     cut: &Cut,
 ) -> Result<Result<Planned, String>, SearchError> {
     check(run, &dims)?;
-    let mut task = Task::new(run, dims, machine, cut.state_options);
-    task.offloads_activations = machine.may_offload_activations(run);
+    let task = Task { run, dims, machine, state_options: cut.state_options };
     let (made_for, now) = (cut.slices.iter().sum::<u64>(), run.sequences_per_group());
     if made_for != now || cut.slices.contains(&0) || cut.head_chunk == 0 {
         return Ok(Err(format!("it was made for {made_for} sequences, now there are {now}")));
     }
-    let excluded = cut.levels.iter().find(|level| !task.levels().contains(level));
-    if let Some(level) = excluded {
-        let key = if *level == Level::R2h { "offload" } else { "grad_checkpoint" };
-        return Ok(Err(format!("it has layers at {level}, which {key} excludes")));
+    let without_host = cut.without_host();
+    let may_use_host = machine.may_offload_activations(run);
+    let cut = if may_use_host { cut } else { &without_host };
+    let is_excluded = |level: &&Level| !level.uses_host() && !task.levels().contains(level);
+    if let Some(level) = cut.levels.iter().find(is_excluded) {
+        return Ok(Err(format!("it has layers at {level}, which grad_checkpoint excludes")));
     }
     if cut.levels.len() as u64 != dims.n_layer {
         return Ok(Err(format!("it has {} layers, not {}", cut.levels.len(), dims.n_layer)));
@@ -259,7 +298,10 @@ pub fn plan_again(
     if !StateOptions::permitted(run, machine).contains(&cut.state_options) {
         return Ok(Err("it stores the optimizer state differently".to_string()));
     }
-    let planned = task.build(cut.clone())?;
+    let mut planned = task.build(cut.clone())?;
+    if planned.over(machine)[1] > 0 && cut.layers_on_host() > 0 {
+        planned = task.build(without_host)?;
+    }
     if planned.fits(machine) {
         return Ok(Ok(planned));
     }
@@ -274,7 +316,7 @@ pub fn plan_again(
 /// a model is planned in full.
 pub(crate) fn may_fit(run: &RunSpec, dims: Dims, machine: &Machine) -> Result<bool, SearchError> {
     for state_options in StateOptions::permitted(run, machine) {
-        let task = Task::new(run, dims, machine, state_options);
+        let task = Task { run, dims, machine, state_options };
         let [device, host] = task.outside_slices()?;
         let least = device.saturating_add(Candidates::new(&task).least_bytes()?);
         if least <= machine.budget.get() && machine.host.is_none_or(|budget| host <= budget.get()) {
@@ -289,7 +331,7 @@ fn refuse(run: &RunSpec, dims: Dims, machine: &Machine) -> Result<SearchError, S
     let mut least = Refusal { budget: machine.budget, ..Refusal::default() };
     let size = |refusal: &Refusal| refusal.missing.max(refusal.missing_host);
     for (index, state_options) in StateOptions::permitted(run, machine).into_iter().enumerate() {
-        let smallest = Task::new(run, dims, machine, state_options).smallest()?;
+        let smallest = Task { run, dims, machine, state_options }.smallest()?;
         let refusal = Refusal::of(&smallest, machine);
         if index == 0 || size(&refusal) < size(&least) {
             least = refusal;

@@ -29,6 +29,8 @@ pub struct Probe {
     pub forward_seconds: f64,
     /// Seconds for which the inner layer's copies occupy the link in one direction.
     pub copy_seconds: f64,
+    /// Bytes that the inner layer keeps in host memory.
+    pub copy_bytes: u64,
     /// Sequences of a slice, and its tokens.
     pub rows: u64,
     pub tokens: u64,
@@ -65,6 +67,7 @@ impl Probe {
             }),
             copy_seconds: reading
                 .seconds(|step| step.layer == Some(INNER) && step.lane == Lane::Download),
+            copy_bytes: reading.copied_by(INNER),
             rows,
             tokens,
             scratch: scratch_bytes(reading.schedule),
@@ -173,6 +176,16 @@ impl<'a> Reading<'a> {
         let of_layer = |id: &&TensorId| self.schedule.tensors.get(**id).layer == Some(layer);
         let at_head = self.lives.iter().filter(|(_, live)| live.contains(self.head));
         at_head.map(|(id, _)| id).filter(of_layer).map(|&id| self.size(id)).sum()
+    }
+
+    /// Bytes that a layer sends to the host's memory.
+    fn copied_by(&self, layer: u32) -> u64 {
+        let own = |step: &&Step| step.layer == Some(layer) && step.lane == Lane::Download;
+        let sent = self.steps.iter().filter(own).filter_map(|step| match &step.op {
+            Op::Transfer(copy) => Some(self.size(copy.from)),
+            _ => None,
+        });
+        sent.sum()
     }
 
     /// The most bytes alive at any step of a layer, or of what belongs to no layer.

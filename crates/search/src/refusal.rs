@@ -73,9 +73,8 @@ fn largest_on_device(planned: &Planned) -> Vec<(String, Bytes)> {
 
 fn largest_on_host(planned: &Planned) -> Vec<(String, Bytes)> {
     let tensors = &planned.plan.schedule.tensors;
-    let own = |id: &plan::TensorId| planned.plan.is_on_host(*id) && tensors.get(*id).view.is_none();
     let offloaded =
-        tensors.ids().filter(own).map(|id| (tensors.get(id).name.clone(), tensors.bytes(id)));
+        planned.plan.on_host().map(|id| (tensors.get(id).name.clone(), tensors.bytes(id)));
     let beside = planned.host.rows().into_iter().map(|(name, bytes)| (name.to_string(), bytes));
     let mut all: Vec<(String, Bytes)> = offloaded.chain(beside).collect();
     all.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));

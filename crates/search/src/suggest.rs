@@ -145,11 +145,16 @@ fn candidates(run: &RunSpec, dims: Dims, machine: &Machine) -> Vec<Change> {
     }
     let on_device = matches!(run.offload, Offload::Never | Offload::Activations);
     if on_device && machine.host.is_some() {
-        let setting = ("offload", text("optimizer"));
-        let moved = RunSpec { offload: Offload::Optimizer, ..run.clone() };
+        // Activations stay permitted where they were.
+        let (offload, word) = match run.offload {
+            Offload::Activations => (Offload::Auto, "auto"),
+            _ => (Offload::Optimizer, "optimizer"),
+        };
+        let setting = ("offload", text(word));
+        let moved = RunSpec { offload, ..run.clone() };
         all.push(Change { run: moved, dims, settings: vec![setting.clone()], note: moved_note() });
         if run.optimizer_state == OptimizerState::Float32 {
-            let both = RunSpec { offload: Offload::Optimizer, ..halves };
+            let both = RunSpec { offload, ..halves };
             let settings = vec![("optimizer_state", text("bfloat16")), setting];
             all.push(Change { run: both, dims, settings, note: moved_note() });
         }

@@ -35,27 +35,13 @@ pub struct Task<'a> {
     pub machine: &'a Machine,
     /// How the optimizer's state is stored.
     pub state_options: StateOptions,
-    /// Whether layers may keep activations in host memory.
-    pub offloads_activations: bool,
-}
-
-impl<'a> Task<'a> {
-    /// A task whose layers keep everything on the device.
-    pub fn new(
-        run: &'a RunSpec,
-        dims: Dims,
-        machine: &'a Machine,
-        state_options: StateOptions,
-    ) -> Task<'a> {
-        Task { run, dims, machine, state_options, offloads_activations: false }
-    }
 }
 
 impl Task<'_> {
-    /// Levels of recompute that the run permits, weakest first.
+    /// Levels of recompute that the run permits, weakest first, without those that need host
+    /// memory.
     pub fn levels(&self) -> &'static [Level] {
         match self.run.grad_checkpoint {
-            GradCheckpoint::Auto if self.offloads_activations => &Level::ALL,
             GradCheckpoint::Auto => &Level::ON_DEVICE,
             GradCheckpoint::Always => &[Level::R6],
             GradCheckpoint::Never => &[Level::R0],

@@ -20,7 +20,7 @@ pub fn plan_for_sample(
     dims: Dims,
     machine: &Machine,
 ) -> Result<Planned, SearchError> {
-    let task = Task::new(run, dims, machine, StateOptions::DEFAULT);
+    let task = Task { run, dims, machine, state_options: StateOptions::DEFAULT };
     let planned = Planned::new(run, &task.generation(), None, machine)?;
     match planned.device_bytes(machine) <= machine.budget.get() {
         true => Ok(planned),
@@ -34,7 +34,7 @@ pub fn plan_for_evaluation(
     dims: Dims,
     machine: &Machine,
 ) -> Result<Planned, SearchError> {
-    let task = Task::new(run, dims, machine, StateOptions::DEFAULT);
+    let task = Task { run, dims, machine, state_options: StateOptions::DEFAULT };
     if let Some(planned) = largest(&task, Task::losses)? {
         return Ok(planned);
     }

@@ -187,7 +187,7 @@ impl CudaDevice {
         if ::cpu::available_bytes().is_some_and(|free| plan.host_bytes.get() > free) {
             let wanted = plan.host_bytes;
             let what = format!(
-                "the plan keeps {wanted} in host memory, which is not free; lower ram, or use \
+                "the plan needs {wanted} of host memory, and less is free; lower ram, or set \
                  offload=False"
             );
             return Err(BackendError::Refused { what }.into());

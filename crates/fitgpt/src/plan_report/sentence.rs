@@ -19,18 +19,25 @@ pub fn of_cut(cut: &Cut, run: &RunSpec) -> String {
     if cut.state_options.format == Dtype::Bf16 {
         text += ", AdamW's moments in bfloat16";
     }
-    if cut.state_options.offload {
-        text += ", the optimizer's state in host memory";
-    }
-    match cut.layers_on_host() {
-        0 => {}
-        1 => text += ", activations of 1 layer in host memory",
-        layers => text += &format!(", activations of {layers} layers in host memory"),
-    }
+    text += &on_host(cut);
     if run.rank.has_others() && run.ranks.sync == Sync::Diloco {
         text += &format!(", averaged every {} iterations", run.ranks.sync_every);
     }
     text
+}
+
+/// `, the optimizer's state and activations of 9 layers in host memory`.
+fn on_host(cut: &Cut) -> String {
+    let layers = cut.layers_on_host();
+    let s = if layers == 1 { "" } else { "s" };
+    match (cut.state_options.offload, layers > 0) {
+        (false, false) => String::new(),
+        (true, false) => ", the optimizer's state in host memory".to_string(),
+        (false, true) => format!(", activations of {layers} layer{s} in host memory"),
+        (true, true) => {
+            format!(", the optimizer's state and activations of {layers} layer{s} in host memory")
+        }
+    }
 }
 
 /// `64 sequences as 4 x 16`, `480 sequences on 16 ranks, 30 each as 2 x 15`.

@@ -184,13 +184,30 @@ fn grad_checkpoint_is_obeyed() {
     }
 }
 
+/// With permission to store the optimizer's state otherwise, and to keep activations in host
+/// memory, a larger budget takes at most 1 % longer: an option must be worth as much to be taken.
+#[test]
+fn more_memory_is_never_slower_with_all_levers() {
+    let levers = ["--offload=auto", "--optimizer_state=auto"];
+    let xl = ["--dataset=x", "--n_layer=48", "--n_head=25", "--n_embd=1600", "--batch_size=4"];
+    let run = run_of(&[&xl[..], &levers].concat()).unwrap();
+    let mut last = f64::INFINITY;
+    for memory in [10.0, 10.69, 11.69, 12.69, 16.0, 20.0, 24.0, 32.0, 40.0, 139.0] {
+        let seconds = plan(&run, &card("H200", memory, Dtype::Bf16)).unwrap().seconds;
+        assert!(seconds <= last * 1.01, "{memory} GiB: {seconds} after {last} s");
+        last = last.min(seconds);
+    }
+}
+
 /// XL on a large card. The search probes a model of three layers and builds the chosen one only
-/// once or twice.
+/// once or twice. On a small card with all levers it does that for each way to store the
+/// optimizer's state.
 #[test]
 fn forty_eight_layers_are_planned_in_no_time() {
-    let arguments = ["--dataset=x", "--n_layer=48", "--n_head=25", "--n_embd=1600"];
-    let run = run_of(&arguments).unwrap();
-    for memory in [139.0, 40.0] {
+    let xl = ["--dataset=x", "--n_layer=48", "--n_head=25", "--n_embd=1600"];
+    let levers = ["--offload=auto", "--optimizer_state=auto"];
+    for (memory, levers, most) in [(139.0, &[][..], 50), (40.0, &[], 50), (11.69, &levers, 400)] {
+        let run = run_of(&[&xl[..], levers].concat()).unwrap();
         let start = std::time::Instant::now();
         plan(&run, &card("H200", memory, Dtype::Bf16)).unwrap();
         let mut best = start.elapsed();
@@ -200,6 +217,6 @@ fn forty_eight_layers_are_planned_in_no_time() {
             best = best.min(start.elapsed());
         }
         println!("{memory} GiB in {best:?}");
-        assert!(cfg!(debug_assertions) || best.as_millis() < 50, "{best:?}");
+        assert!(cfg!(debug_assertions) || best.as_millis() < most, "{best:?}");
     }
 }

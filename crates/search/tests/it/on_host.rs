@@ -1,11 +1,12 @@
 //! When layers keep activations in host memory, and when they do not.
 
-use crate::machines::{card, gib};
+use crate::machines::card;
 use crate::typing::run_of;
-use fitgpt_search::{Cut, Machine, Planned, plan_again, plan_for};
-use model::Level;
+use fitgpt_search::{Cut, Machine, Planned, best_plans, plan_again, plan_for};
+use model::{Dims, Level};
+use plan::ranks::Rank;
 use plan::verify::defects;
-use plan::{Dtype, Lane};
+use plan::{Bytes, Dtype, Lane};
 use spec::RunSpec;
 
 const XL: [&str; 6] = [
@@ -28,6 +29,10 @@ fn plan(run: &RunSpec, machine: &Machine) -> Planned {
     assert!(planned.device_bytes(machine) <= machine.budget.get());
     assert!(planned.host_bytes() <= machine.host.unwrap().get());
     planned
+}
+
+fn bytes(count: u64) -> Bytes {
+    Bytes::new(count).unwrap()
 }
 
 fn cut(planned: &Planned) -> Cut {
@@ -94,24 +99,87 @@ fn nothing_travels_where_everything_fits_or_the_user_decides() {
     assert!(cut(&plan(&always, &narrow)).levels.iter().all(|level| *level == Level::R6));
 }
 
-/// A host that has room for the optimizer's state alone.
-#[test]
-fn a_small_host_keeps_state_before_activations() {
-    let run = xl(&["--offload=auto", "--optimizer_state=auto"]);
-    let machine = Machine { host: Some(gib(9.5)), ..card("H200", 11.69, Dtype::Bf16) };
-    let planned = plan(&run, &machine);
-    assert!(cut(&planned).state_options.offload);
-    assert_eq!(cut(&planned).layers_on_host(), 0);
+/// Bytes of the largest slice's activations that one layer keeps on the host.
+fn of_layer(planned: &Planned, dims: &Dims) -> u64 {
+    let rows = planned.program.train_slices[0];
+    // Query, key and value, and the four times wider MLP, in bf16.
+    rows * dims.block_size * dims.n_embd * (3 + 4) * 2
 }
 
-/// A run that began with such a plan keeps it, unless the key now excludes it.
+/// The optimizer's state comes first, then as many layers as have room.
 #[test]
-fn a_resumed_run_keeps_them() {
+fn as_many_layers_travel_as_have_room_on_the_host() {
+    let run = xl(&["--offload=auto", "--optimizer_state=auto"]);
+    let dims = run.dims(50304).unwrap();
+    let roomy = card("H200", 11.69, Dtype::Bf16);
+    let most = plan(&run, &roomy);
+    let layers = cut(&most).layers_on_host() as u64;
+    let state = most.host_bytes() - layers * of_layer(&most, &dims);
+    for room in [0, layers - 2] {
+        let host = bytes(state + room * of_layer(&most, &dims) + (1 << 20));
+        let planned = plan(&run, &Machine { host: Some(host), ..roomy.clone() });
+        assert!(cut(&planned).state_options.offload);
+        let found = cut(&planned).layers_on_host() as u64;
+        let used = found * of_layer(&planned, &dims);
+        assert!(used <= room * of_layer(&most, &dims) + (1 << 20), "{found} with room for {room}");
+        assert_eq!(found > 0, room > 0, "{found} with room for {room}");
+    }
+}
+
+/// Ranks of one host share its link, and each would see another amount of free memory.
+#[test]
+fn no_layer_travels_in_a_run_of_several_ranks() {
+    let machine = card("H200", 11.69, Dtype::Bf16);
+    let levers = ["--offload=auto", "--optimizer_state=auto"];
+    let one = xl(&levers);
+    let two = RunSpec { rank: Rank { rank: 0, ranks: 2 }, ..one.clone() };
+    assert!(machine.may_offload_activations(&one));
+    assert!(!machine.may_offload_activations(&two));
+    assert_eq!(cut(&plan(&two, &machine)).layers_on_host(), 0);
+}
+
+/// The link is what the table of GPUs knows least about, so a plan that does not need it is timed
+/// beside the best.
+#[test]
+fn the_best_plan_without_copies_is_among_the_best() {
+    let machine = card("H200", 11.69, Dtype::Bf16);
+    let run = xl(&["--offload=auto", "--optimizer_state=auto"]);
+    let dims = run.dims(50304).unwrap();
+    let best = best_plans(&run, dims, &machine, 3).unwrap();
+    assert_eq!(best.len(), 3);
+    assert!(cut(&best[0]).layers_on_host() > 0);
+    let without = plan(&xl(&["--offload=optimizer", "--optimizer_state=auto"]), &machine);
+    assert!(best[1..].iter().any(|other| other.hash() == without.hash()));
+    assert!(best[1].seconds <= best[2].seconds);
+}
+
+/// A run that began with such a plan keeps it. Where host memory is no longer permitted or free,
+/// the same slices compute those activations again.
+#[test]
+fn a_resumed_run_keeps_them_or_computes_them_again() {
     let machine = card("H200", 11.69, Dtype::Bf16);
     let run = xl(&["--offload=auto", "--optimizer_state=auto"]);
     let first = plan(&run, &machine);
-    let again = |run: &RunSpec| plan_again(run, run.dims(50304).unwrap(), &machine, &cut(&first));
-    assert_eq!(again(&run).unwrap().unwrap().hash(), first.hash());
-    let excluded = again(&xl(&["--offload=optimizer", "--optimizer_state=auto"]));
-    assert_eq!(excluded.unwrap().unwrap_err(), "it has layers at R2h, which offload excludes");
+    let again = |run: &RunSpec, machine: &Machine| {
+        plan_again(run, run.dims(50304).unwrap(), machine, &cut(&first)).unwrap().unwrap()
+    };
+    assert_eq!(again(&run, &machine).hash(), first.hash());
+    let excluded = xl(&["--offload=optimizer", "--optimizer_state=auto"]);
+    let full = Machine { host: Some(bytes(first.host_bytes() - 1)), ..machine.clone() };
+    for (run, machine) in [(&excluded, &machine), (&run, &full)] {
+        let found = again(run, machine);
+        let (was, now) = (cut(&first), cut(&found));
+        assert_eq!((&now.slices, now.head_chunk), (&was.slices, was.head_chunk));
+        for (was, now) in was.levels.iter().zip(&now.levels) {
+            assert_eq!(*now, if *was == Level::R2h { Level::R4 } else { *was });
+        }
+    }
+}
+
+/// Each level is either one of those that keep everything on the device, or uses the host.
+#[test]
+fn levels_are_on_the_device_or_use_the_host() {
+    for level in Level::ALL {
+        assert_eq!(Level::ON_DEVICE.contains(&level), !level.uses_host(), "{level}");
+    }
 }
