@@ -20,7 +20,7 @@ const CHOICES = [
   ['dtype', 'Number format', ['auto', 'bfloat16', 'float16', 'float32']],
   ['grad_checkpoint', 'Recompute', [['auto', 'if needed'], ['True', 'always'], ['False', 'never']]],
   ['optimizer_state', 'Moments', ['float32', 'bfloat16', 'auto']],
-  ['offload', 'Offload', [['False', 'no'], ['auto', 'if needed'], ['optimizer', 'moments'], ['activations', 'activations']]],
+  ['offload', 'Offload', [['False', 'no'], ['auto', 'if needed or faster'], ['optimizer', 'moments'], ['activations', 'activations']]],
   ['residual', 'Residual stream', [['auto', 'as the format'], ['float32', 'float32']]],
   ['bias', 'Biases', [['False', 'no'], ['True', 'yes']]],
 ];
@@ -233,6 +233,8 @@ function groups(items) {
   return runs.map(([item, count]) => count > 1 ? `${count} × ${item}` : String(item)).join(' + ');
 }
 
+// Layers of one level need not be neighbours: they are counted together.
 function recomputed(levels) {
-  return levels.every((level) => level === 'R0') ? 'nothing recomputed' : `layers at ${groups(levels)}`;
+  const together = [...levels].sort((a, b) => levels.indexOf(a) - levels.indexOf(b));
+  return levels.every((level) => level === 'R0') ? 'nothing recomputed' : `layers at ${groups(together)}`;
 }

@@ -428,8 +428,9 @@ pub static KEYS: &[Key] = &[
          "number format of AdamW's moments; 'auto': the planner may choose, once per run")
         .words(OptimizerState::WORDS),
     flag(Memory, "offload", false,
-         "what host memory may hold: False, 'optimizer' (its state), 'activations' (if faster than \
-          computing them again), 'auto' (both, if the budget requires it)")
+         "what to keep in host memory: False (nothing), 'optimizer' (the optimizer's state), \
+          'activations' (where that beats recomputing them), 'auto' (either or both, if needed or \
+          faster)")
         .of(Kind::BoolOrStr).words(Offload::WORDS),
     text(Memory, "residual", "auto", "number format of the residual stream; 'auto' = dtype")
         .words(Residual::WORDS),

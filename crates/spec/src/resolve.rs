@@ -482,6 +482,19 @@ fn instead_of_wandb(run: &RunSpec) -> String {
     format!("wandb_log=True sends nothing to wandb; the metrics are in {written}{others}")
 }
 
+/// Why no layer may keep activations in host memory where the user permits that.
+fn no_layer_may_choose(typed: &Typed<'_>, run: &RunSpec) -> Option<String> {
+    let fixed = run.grad_checkpoint != GradCheckpoint::Auto;
+    match (fixed, run.rank.has_others()) {
+        (true, _) => {
+            let value = &typed.setting("grad_checkpoint").value;
+            Some(format!(": grad_checkpoint={value} decides what every layer keeps"))
+        }
+        (false, true) => Some(" in a run of several ranks".to_string()),
+        (false, false) => None,
+    }
+}
+
 fn train_notices(typed: &Typed<'_>, run: &RunSpec, say: &mut impl FnMut(&'static str, String)) {
     if typed.flag("wandb_log") {
         say("wandb_log", instead_of_wandb(run));
@@ -501,6 +514,11 @@ fn train_notices(typed: &Typed<'_>, run: &RunSpec, say: &mut impl FnMut(&'static
                 "sampler='nanogpt' reproduces nanoGPT only with dropout=0.0; here dropout={dropout}"
             ),
         );
+    }
+    if run.offload == Offload::Activations
+        && let Some(why) = no_layer_may_choose(typed, run)
+    {
+        say("offload", format!("offload='activations' is ignored{why}"));
     }
     if run.checkpoint_format == CheckpointFormat::Ckpt && run.gelu_kind() == GeluKind::Tanh {
         let text = "nanoGPT computes the erf form of GELU: it will read this run's ckpt.pt, but \

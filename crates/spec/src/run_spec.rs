@@ -216,15 +216,15 @@ words! {
 }
 
 words! {
-    /// What may be kept in host memory instead of on the GPU.
+    /// What to keep in host memory instead of on the GPU.
     pub enum Offload {
         /// Nothing.
         Never = "False",
-        /// AdamW's moments.
+        /// The optimizer's state: moments, and what master weights have beyond the computed ones.
         Optimizer = "optimizer",
-        /// Activations, if that is faster than to compute them again.
+        /// Activations, where that beats recomputing them.
         Activations = "activations",
-        /// Both, if the budget requires it.
+        /// Either or both, if needed or faster.
         Auto = "auto",
     }
 }

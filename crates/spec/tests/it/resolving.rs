@@ -170,6 +170,12 @@ fn notices_say_what_works_differently() {
     ] {
         assert_eq!(notices(arguments, 0), want, "{arguments:?}");
     }
+    let no_effect = ["--offload=activations", "--grad_checkpoint=True"];
+    let want =
+        "offload='activations' is ignored: grad_checkpoint=True decides what every layer keeps";
+    assert_eq!(notices(&no_effect, 1), [want]);
+    assert_eq!(notices(&no_effect[..1], 1), Vec::<String>::new());
+    assert_eq!(notices(&["--offload=auto", no_effect[1]], 1), Vec::<String>::new());
     assert_eq!(notices(&["--dtype=float16", "--compile=True"], 1), Vec::<String>::new());
     assert_eq!(notices(&["--dtype=float16", "--device=cpu"], 1).len(), 1);
 }
