@@ -267,10 +267,10 @@ fn launches(op: &Op) -> f64 {
     match op {
         Op::HeadTrain(_) | Op::HeadEval(_) => 0.0,
         Op::LinearBackwardWeight(_) => 2.0,
-        Op::LayerNormBackward(_) => 3.0,
+        Op::LayerNorm(_) => 1.5,
+        Op::LayerNormBackward(_) => 3.7,
         Op::AttentionBackward(_) | Op::EmbedBackward(_) => 4.0,
         Op::Embed(_)
-        | Op::LayerNorm(_)
         | Op::Linear(_)
         | Op::LinearBackwardInput(_)
         | Op::Attention(_)
@@ -329,6 +329,15 @@ fn by_warpgroups(op: &Op, tensors: &Tensors, after: f64, hardware: &Hardware) ->
     Some(Kind::Matmul { share: share * filled * inner / (inner + ENDS_OF_TILE).max(after) })
 }
 
+/// Bytes of what a linear layer adds to its result. It is read when the result is ready, and hides
+/// behind nothing.
+fn added_bytes(op: &Op, tensors: &Tensors) -> u64 {
+    match op {
+        Op::Linear(Linear { residual: Some(residual), .. }) => tensors.bytes(*residual).get(),
+        _ => 0,
+    }
+}
+
 /// The part of whole tiles that a matmul's output of this size uses.
 fn of_tiles(size: u64) -> f64 {
     size as f64 / size.next_multiple_of(TILE) as f64
@@ -348,7 +357,8 @@ pub fn step_seconds(op: &Op, tensors: &Tensors, hardware: &Hardware) -> f64 {
         Kind::Attention(shape) => (flops / shape.rate(hardware)).max(moving),
         Kind::Matmul { share } => {
             let computing = flops / (share * hardware.matmul);
-            (computing + NOT_HIDDEN * moving).max(moving)
+            let adding = added_bytes(op, tensors) as f64 / hardware.bandwidth;
+            (computing + NOT_HIDDEN * moving).max(moving) + adding
         }
         Kind::Head(work) => head_seconds(&work, hardware),
         Kind::Pass { share } => (flops / hardware.matmul).max(moving / share),
