@@ -374,7 +374,8 @@ def model_curve(q):
 
 
 KINDS = [
-    linear, linear_add, layernorm, gelu, attention, embed, head_train, head_eval, decode, grad_norm, update,
+    linear, linear_add, layernorm, gelu, attention, embed, head_train, head_eval, decode,
+    grad_norm, update,
     model_gradients, model_curve, model_eval, model_generate,
 ]  # fmt: skip
 

@@ -1,7 +1,7 @@
 //! Times plans that the cost model cannot tell apart, once, at the start of a long run on a GPU,
-//! and remembers the fastest. Which plans are rivals follows from settings and budget, so `plan`
-//! finds the choice that `train` will find. The default budget follows the memory that is free:
-//! give `vram` to fix it.
+//! and remembers the fastest. Which plans are rivals follows from settings and budgets, so `plan`
+//! finds the choice that `train` will find. The default budgets follow the memory that is free:
+//! give `vram`, and `ram` where `offload` permits activations there, to fix them.
 
 use crate::device::Device;
 use crate::timing::{self, Count, median};
@@ -55,7 +55,9 @@ const MOST_BYTES: u64 = 1 << 20;
 /// The most choices that are kept.
 const MOST_KEPT: usize = 1000;
 
-/// Plans whose predicted times are within the cost model's error, the predicted best first.
+/// Plans whose predicted times are within the cost model's error, the predicted best first. If it
+/// keeps activations in host memory, the best plan that does not is among them, however slow it is
+/// predicted to be.
 pub struct Rivals<'a> {
     run: &'a RunSpec,
     dims: Dims,
@@ -80,12 +82,10 @@ impl<'a> Rivals<'a> {
             Err(SearchError::DoesNotFit(_)) => return Ok(None),
             found => found?,
         };
-        let slowest = plans.first().map_or(0.0, |best| best.seconds * ERROR);
-        // The rate of the link to the host is the least certain of all.
-        let uses_host =
-            |planned: &Planned| planned.cut().is_some_and(|cut| cut.layers_on_host() > 0);
-        let is_uncertain = plans.first().is_some_and(uses_host);
-        plans.retain(|planned| planned.seconds <= slowest || (is_uncertain && !uses_host(planned)));
+        let uses_host = |planned: &Planned| planned.cut().is_some_and(|c| c.layers_on_host() > 0);
+        let predicted: Vec<_> = plans.iter().map(|one| (one.seconds, uses_host(one))).collect();
+        let mut are_rivals = are_rivals(&predicted).into_iter();
+        plans.retain(|_| are_rivals.next().unwrap_or(false));
         Ok((plans.len() > 1).then_some(Rivals { run, dims, machine, device, plans }))
     }
 
@@ -117,7 +117,9 @@ impl<'a> Rivals<'a> {
     /// finds the result.
     fn choose_by_timing(&self) -> Option<Cut> {
         let count = self.plans.len();
-        screen::note(&format!("timing {count} plans predicted as equally fast (only once) …"));
+        screen::note(&format!(
+            "timing {count} plans, any of which may be the fastest (only once) …"
+        ));
         let Some(_lock) = lock() else {
             screen::note(
                 "another run times plans, or the cache cannot be written: plan 1 is taken untimed",
@@ -222,6 +224,18 @@ impl<'a> Rivals<'a> {
             json!({ "schema": SCHEMA, "device": device, "build": build, "plans": plans });
         let _ = cache::write(&path, format!("{document:#}\n").as_bytes());
     }
+}
+
+/// Which plans to time, given the predicted seconds of each and whether it keeps activations in host
+/// memory; the predicted best is first. How fast the link to the host is, is the least certain of
+/// all that predictions rest on.
+fn are_rivals(plans: &[(f64, bool)]) -> Vec<bool> {
+    let Some(&(least, uses_host)) = plans.first() else { return Vec::new() };
+    let without = plans.iter().position(|&(_, uses_host)| !uses_host).filter(|_| uses_host);
+    let of = |(index, &(seconds, _)): (usize, &(f64, bool))| {
+        seconds <= least * ERROR || without == Some(index)
+    };
+    plans.iter().enumerate().map(of).collect()
 }
 
 /// What is known about rivals; the default if there are none.
@@ -362,6 +376,17 @@ mod tests {
 
     use Timing::{DoesNotLoad, NoTime, Seconds};
     use std::cell::Cell;
+
+    #[test]
+    fn plans_as_fast_as_the_best_are_timed_and_one_without_copies() {
+        let (near, far) = (0.999 * ERROR, 1.001 * ERROR);
+        assert_eq!(are_rivals(&[(1.0, false), (near, false), (far, false)]), [true, true, false]);
+        let plans = [(1.0, true), (far, true), (far, false), (far, false)];
+        assert_eq!(are_rivals(&plans), [true, false, true, false]);
+        // The best needs no link.
+        assert_eq!(are_rivals(&[(1.0, false), (near, true), (far, true)]), [true, true, false]);
+        assert!(are_rivals(&[]).is_empty());
+    }
 
     #[test]
     fn the_first_is_kept_unless_another_is_clearly_faster() {

@@ -158,8 +158,8 @@ impl Planning {
             Origin::Saved { .. } | Origin::Timed(_) => 0,
         };
         let text = format!(
-            "{open} plans are predicted as equally fast: `train` times them at its start, once, in \
-             a few seconds, and may take another than this one"
+            "any of {open} plans may be the fastest: `train` times them at its start, once, in a \
+             few seconds, and may take another than this one"
         );
         Ok((open > 0).then_some(text))
     }
@@ -262,18 +262,23 @@ impl Origin {
         here: Option<&Device>,
         say: &dyn Fn(&str),
     ) -> Result<Planned, TrainError> {
-        let again = match self {
-            Origin::Saved { cut, .. } | Origin::Timed(cut) => {
-                Some(plan_again(run, dims, machine, cut)?)
-            }
-            Origin::New => None,
+        let cut = match self {
+            Origin::Saved { cut, .. } | Origin::Timed(cut) => cut,
+            Origin::New => return Ok(plan_or_suggest(run, dims, machine, here)?),
         };
-        match again {
-            Some(Ok(planned)) => return Ok(planned),
-            Some(Err(why)) => say(&self.refusal(&why, here.and_then(Device::threads))),
-            None => {}
+        match plan_again(run, dims, machine, cut)? {
+            Ok(planned) => {
+                let layers = planned.cut().map_or(0, |now| now.layers_on_host());
+                let is_permitted = machine.may_offload_activations(run);
+                let fewer = cut.layers_on_host().saturating_sub(layers);
+                not_on_host(fewer, is_permitted).iter().for_each(|text| say(text));
+                Ok(planned)
+            }
+            Err(why) => {
+                say(&self.refusal(&why, here.and_then(Device::threads)));
+                Ok(plan_or_suggest(run, dims, machine, here)?)
+            }
         }
-        Ok(plan_or_suggest(run, dims, machine, here)?)
     }
 
     /// The line that says why it is not taken. More threads need more scratch memory, so it names
@@ -295,6 +300,20 @@ impl Origin {
             }
         }
     }
+}
+
+/// The line about layers of a plan made before whose activations no longer go to host memory; none
+/// if there are no such layers.
+fn not_on_host(layers: usize, is_permitted: bool) -> Option<String> {
+    let why = match is_permitted {
+        true => "it has too little room now",
+        false => "this run may not use it for them",
+    };
+    let text = format!(
+        "the plan kept activations of {layers} layers in host memory; {why}, so they are \
+         recomputed. Slices and bits stay the same"
+    );
+    (layers > 0).then_some(text)
 }
 
 /// A plan, or a refusal with settings that fit. A refusal measures nothing: memory is short. Speeds
@@ -491,5 +510,14 @@ mod tests {
         let text = saved.refusal("it needs more", Some(4));
         assert!(text.ends_with("OMP_NUM_THREADS=2 may allow its plan"), "{text}");
         assert!(matches!(Origin::find(None, || Ok(None)).unwrap(), Origin::New));
+    }
+
+    #[test]
+    fn activations_that_no_longer_go_to_the_host_are_said() {
+        assert_eq!(not_on_host(0, true), None);
+        let want = "the plan kept activations of 9 layers in host memory; it has too little room \
+                    now, so they are recomputed. Slices and bits stay the same";
+        assert_eq!(not_on_host(9, true).unwrap(), want);
+        assert!(not_on_host(9, false).unwrap().contains("this run may not use it for them"));
     }
 }

@@ -22,11 +22,11 @@ pub enum Level {
     R3,
     /// As R2, and the matmul of query, key and value.
     R3q,
+    /// As R2, but the results of both matmuls are in the host's memory between the passes. On the
+    /// device it keeps what R4 does, and the norms' means and deviations.
+    R2h,
     /// As R2, and both matmuls.
     R4,
-    /// As R2, but the results of both matmuls wait in the host's memory. On the device it keeps
-    /// what R4 does, and the norms' means and deviations.
-    R2h,
     /// As R4, and the residual stream between attention and MLP.
     R5,
     /// Recompute the whole block, including attention: only its input is kept.
@@ -41,8 +41,8 @@ impl Level {
         Level::R2,
         Level::R3,
         Level::R3q,
-        Level::R4,
         Level::R2h,
+        Level::R4,
         Level::R5,
         Level::R6,
     ];

@@ -40,6 +40,11 @@ lanes! {
 }
 
 impl Lane {
+    /// Whether it carries copies between the memories of device and host.
+    pub const fn is_copy(self) -> bool {
+        matches!(self, Lane::Upload | Lane::Download)
+    }
+
     pub(crate) const COUNT: usize = Lane::ALL.len();
 
     pub(crate) const fn index(self) -> usize {

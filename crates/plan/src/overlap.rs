@@ -11,11 +11,6 @@ use std::collections::VecDeque;
 /// Rate of copies in both directions together, where one direction alone is 1: measured over PCIe.
 const BOTH_DIRECTIONS: f64 = 1.57;
 
-/// Seconds that a kernel loses when it waits for a copy. Fitted to plans with activations in host
-/// memory, whose iterations on an H200 take 1 to 2 % longer than they would with 0. Kernels beside
-/// copies may instead be slower as a whole: these runs do not tell.
-const WAIT: f64 = 38e-6;
-
 /// The lanes that take time in a run of one rank.
 const WITHOUT_NETWORK: [Lane; 3] = [Lane::Compute, Lane::Upload, Lane::Download];
 
@@ -49,11 +44,11 @@ pub fn segment_time(schedule: &Schedule, segment: SegmentId, hardware: &Hardware
     let times = times(schedule, steps, hardware);
     let on_wire = steps.iter().zip(&times).filter(|(step, _)| step.lane == Lane::Communication);
     let communication = on_wire.map(|(_, seconds)| seconds).sum::<f64>();
-    let own = last(&ends(steps, &times, &WITHOUT_NETWORK));
+    let own = latest(&ends(steps, &times, &WITHOUT_NETWORK));
     if communication == 0.0 {
         return SegmentTime { seconds: own, ..SegmentTime::default() };
     }
-    let seconds = last(&ends(steps, &times, &Lane::ALL));
+    let seconds = latest(&ends(steps, &times, &Lane::ALL));
     // Never more than all of it, whatever rounding says.
     let exposed = (seconds - own).clamp(0.0, communication);
     SegmentTime { seconds, communication, exposed }
@@ -67,16 +62,18 @@ pub fn step_ends(schedule: &Schedule, segment: SegmentId, hardware: &Hardware) -
 
 /// Seconds of each step on its lane.
 fn times(schedule: &Schedule, steps: &[Step], hardware: &Hardware) -> Vec<f64> {
-    let is_copy = |&wait: &usize| matches!(steps[wait].lane, Lane::Upload | Lane::Download);
     let seconds = |step: &Step| {
-        let waits = step.lane == Lane::Compute && step.waits.iter().any(is_copy);
-        let lost = if waits && hardware.multiprocessors > 0 { WAIT } else { 0.0 };
+        let copy = step.waits.iter().find(|&&wait| steps[wait].lane.is_copy());
+        let lost = match step.lane {
+            Lane::Compute if copy.is_some() => hardware.copy_wait,
+            _ => 0.0,
+        };
         lost + step_seconds(&step.op, &schedule.tensors, hardware)
     };
     steps.iter().map(seconds).collect()
 }
 
-fn last(ends: &[f64]) -> f64 {
+fn latest(ends: &[f64]) -> f64 {
     ends.iter().copied().fold(0.0, f64::max)
 }
 
@@ -104,7 +101,7 @@ fn ends(steps: &[Step], times: &[f64], counted: &[Lane]) -> Vec<f64> {
         let copies = [Lane::Upload, Lane::Download].map(|lane| running[lane.index()]);
         let both = copies.iter().all(|copy| copy.is_some_and(|(_, left)| left > 0.0));
         let rate = |lane: Lane| match lane {
-            Lane::Upload | Lane::Download if both => BOTH_DIRECTIONS / 2.0,
+            lane if both && lane.is_copy() => BOTH_DIRECTIONS / 2.0,
             _ => 1.0,
         };
         let until = |lane: Lane| Some((running[lane.index()]?.1 / rate(lane), lane));

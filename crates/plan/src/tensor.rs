@@ -217,7 +217,8 @@ impl Phase {
 pub enum Scope {
     /// From set-up to the end of the run: weights, gradients, moments, state.
     Run,
-    /// As long as `Run`, but in the host's memory: state that does not fit on the device.
+    /// As long as `Run`, but in the host's memory: state that does not fit on the device, and the
+    /// room for activations there.
     Host,
     /// From one segment of a phase to the next: the key/value cache.
     Phase(Phase),

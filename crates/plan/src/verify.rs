@@ -247,10 +247,10 @@ impl<'a> SegmentCheck<'a> {
     /// Activations in host memory do not, although no other tensor has their bytes: a segment
     /// writes them before it reads them.
     fn is_kept(&self, id: TensorId) -> bool {
-        self.plan.schedule.is_held(id, self.segment) && !self.waits_on_host(id)
+        self.plan.schedule.is_held(id, self.segment) && !self.is_activation_on_host(id)
     }
 
-    fn waits_on_host(&self, id: TensorId) -> bool {
+    fn is_activation_on_host(&self, id: TensorId) -> bool {
         let tensor = self.plan.schedule.tensors.get(id);
         tensor.scope == Scope::Host && tensor.role == Role::Activation
     }
@@ -258,7 +258,7 @@ impl<'a> SegmentCheck<'a> {
     /// Who owns the bytes that a step touches: the tensor whose view it is. Activations in host
     /// memory are views of one tensor, and each owns its part.
     fn owner(&self, touch: &Touch) -> TensorId {
-        if self.waits_on_host(touch.root) { touch.tensor } else { touch.root }
+        if self.is_activation_on_host(touch.root) { touch.tensor } else { touch.root }
     }
 
     /// Replays the steps on a shadow of the arena.

@@ -30,7 +30,7 @@ pub use cut::Cut;
 pub use error::SearchError;
 pub use host_bytes::HostBytes;
 pub use machine::{Machine, StateOptions};
-pub use plan_for::{best_plans, plan_again, plan_for};
+pub use plan_for::{best_plans, plan_again, plan_for, schedule_without_host};
 pub use planned::{Planned, Prediction};
 pub use refusal::Refusal;
 pub use suggest::{Suggestion, first_suggestion, suggestions};

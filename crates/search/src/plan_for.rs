@@ -20,7 +20,7 @@ use crate::refusal::Refusal;
 use crate::task::Task;
 use crate::without_training::{evaluation, smallest_evaluation};
 use model::{Dims, Draft, Level};
-use plan::{Bytes, Scope};
+use plan::{Bytes, Schedule, Scope};
 use spec::RunSpec;
 use std::rc::Rc;
 
@@ -54,7 +54,7 @@ pub(crate) fn plan_if_it_fits(
     };
     for state_options in StateOptions::permitted(run, machine) {
         task.state_options = state_options;
-        // What does not fit without activations in host memory does not fit with them.
+        // If no plan fits with all activations on the device, none fits with some on the host.
         let Some((planned, is_free)) = task.fastest(&candidates)? else {
             continue;
         };
@@ -70,10 +70,10 @@ pub(crate) fn plan_if_it_fits(
 }
 
 /// The `count` fastest plans by the cost model, or as many as there are. The first is the one that
-/// [`plan_for`] returns, the others follow by predicted time. They differ in their slices,
-/// where the cost model errs most, and store optimizer state like the first. If the first keeps
-/// activations in host memory, the best one without is among them: the link may be slower than the
-/// table of GPUs says.
+/// [`plan_for`] returns. If it keeps activations in host memory, the second is the best plan that
+/// does not: the link may be slower than the table of GPUs says. The others differ from these in
+/// their slices, where the cost model errs most, and follow by estimated time. All store optimizer
+/// state alike, and a longer list begins with the shorter one.
 pub fn best_plans(
     run: &RunSpec,
     dims: Dims,
@@ -86,14 +86,13 @@ pub fn best_plans(
     };
     let task = Task { run, dims, machine, state_options: cut.state_options };
     let mut candidates = Candidates::new(&task);
-    let mut others = Vec::new();
+    let mut best = vec![first];
     if cut.layers_on_host() > 0 {
-        others.extend(task.fastest(&candidates)?.map(|(planned, _)| planned));
+        best.extend(task.fastest(&candidates)?.map(|(planned, _)| planned));
         candidates = task.with_host(&candidates)?.unwrap_or(candidates);
     }
-    others.extend(task.others(&candidates, &cut, (count - 1).saturating_sub(others.len()))?);
-    others.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
-    Ok(std::iter::once(first).chain(others).collect())
+    task.add_others(&candidates, &mut best, count)?;
+    Ok(best)
 }
 
 /// How much longer than the fastest a plan may take to be listed among the best.
@@ -176,24 +175,22 @@ impl Task<'_> {
         Ok(Some(candidates.with_host(budget.get().saturating_sub(state))))
     }
 
-    /// The fastest plans that are divided in another way than `best`, by predicted time.
-    fn others(
+    /// Adds the fastest plans with other slices than those that are there, up to `count` in all.
+    fn add_others(
         &self,
         candidates: &Candidates<'_>,
-        best: &Cut,
+        best: &mut Vec<Planned>,
         count: usize,
-    ) -> Result<Vec<Planned>, SearchError> {
+    ) -> Result<(), SearchError> {
         let [outside, _] = self.outside_slices()?;
         let limit = self.machine.budget.get().saturating_sub(outside);
-        let mut found: Vec<Planned> = Vec::new();
         for candidate in candidates.within(limit, LISTED)? {
             let like = |planned: &Planned| planned.program.train_slices == candidate.cut.slices;
-            let is_new = best.slices != candidate.cut.slices && !found.iter().any(like);
-            if found.len() < count && is_new {
-                found.extend(self.corrected(candidates, candidate.cut, limit)?);
+            if best.len() < count && !best.iter().any(like) {
+                best.extend(self.corrected(candidates, candidate.cut, limit)?);
             }
         }
-        Ok(found)
+        Ok(())
     }
 
     /// The plan of a cut; if it is too large, with levels that keep less.
@@ -285,11 +282,12 @@ pub fn plan_again(
     if made_for != now || cut.slices.contains(&0) || cut.head_chunk == 0 {
         return Ok(Err(format!("it was made for {made_for} sequences, now there are {now}")));
     }
-    let without_host = cut.without_host();
+    let (saved, without_host) = (cut, cut.without_host());
     let may_use_host = machine.may_offload_activations(run);
-    let cut = if may_use_host { cut } else { &without_host };
-    let is_excluded = |level: &&Level| !level.uses_host() && !task.levels().contains(level);
-    if let Some(level) = cut.levels.iter().find(is_excluded) {
+    let cut = if may_use_host { saved } else { &without_host };
+    let is_excluded = |level: &Level| !level.uses_host() && !task.levels().contains(level);
+    if let Some(at) = cut.levels.iter().position(is_excluded) {
+        let level = saved.levels[at];
         return Ok(Err(format!("it has layers at {level}, which grad_checkpoint excludes")));
     }
     if cut.levels.len() as u64 != dims.n_layer {
@@ -310,6 +308,19 @@ pub fn plan_again(
         true => format!("it needs {} of {}", refusal.needed, refusal.budget),
         false => format!("it needs {} more host memory", refusal.missing_host),
     }))
+}
+
+/// The schedule of a cut if no activations went to host memory. It computes the same bits, so a run
+/// that moves to a machine without room for them is still recognised by it.
+pub fn schedule_without_host(
+    run: &RunSpec,
+    dims: Dims,
+    machine: &Machine,
+    cut: &Cut,
+) -> Result<Schedule, SearchError> {
+    let task = Task { run, dims, machine, state_options: cut.state_options };
+    let spec = task.training(&cut.without_host());
+    Ok(Draft::new(&spec, Rc::clone(&machine.scratch))?.schedule)
 }
 
 /// Whether the smallest form of training fits, estimated from a small model: a quick answer before

@@ -60,10 +60,11 @@ impl Probe {
             layer: LayerCost {
                 kept: kept[INNER as usize],
                 peak: in_layer.saturating_sub(below),
-                seconds: reading.seconds(|step| step.layer == Some(INNER) && !is_copy(step)),
+                seconds: reading.seconds(|step| step.layer == Some(INNER) && !step.lane.is_copy())
+                    + reading.waiting_seconds(INNER),
             },
             forward_seconds: reading.seconds(|step| {
-                step.layer == Some(INNER) && step.pass == Pass::Forward && !is_copy(step)
+                step.layer == Some(INNER) && step.pass == Pass::Forward && !step.lane.is_copy()
             }),
             copy_seconds: reading
                 .seconds(|step| step.layer == Some(INNER) && step.lane == Lane::Download),
@@ -178,6 +179,16 @@ impl<'a> Reading<'a> {
         at_head.map(|(id, _)| id).filter(of_layer).map(|&id| self.size(id)).sum()
     }
 
+    /// Seconds that kernels lose because they wait for copies of a layer.
+    fn waiting_seconds(&self, layer: u32) -> f64 {
+        let is_copy = |&wait: &usize| {
+            let copy = &self.steps[wait];
+            copy.lane.is_copy() && copy.layer == Some(layer)
+        };
+        let waits = |step: &&Step| step.lane == Lane::Compute && step.waits.iter().any(is_copy);
+        self.steps.iter().filter(waits).count() as f64 * self.hardware.copy_wait
+    }
+
     /// Bytes that a layer sends to the host's memory.
     fn copied_by(&self, layer: u32) -> u64 {
         let own = |step: &&Step| step.layer == Some(layer) && step.lane == Lane::Download;
@@ -253,11 +264,6 @@ fn head(step: &Step) -> Option<&HeadTrain> {
         | Op::ReduceScatter(_)
         | Op::AllGather(_) => None,
     }
-}
-
-/// Whether a step copies between host and device, beside the kernels.
-fn is_copy(step: &Step) -> bool {
-    matches!(step.lane, Lane::Upload | Lane::Download)
 }
 
 fn is_head(step: &Step) -> bool {

@@ -175,9 +175,14 @@ fn candidates(run: &RunSpec, dims: Dims, machine: &Machine) -> Vec<Change> {
 
 fn moved_note() -> Box<dyn Fn(&Planned) -> String> {
     Box::new(|planned| {
-        let host = planned.plan.host_bytes;
+        let (host, cut) = (planned.plan.host_bytes, planned.cut());
+        let activations = if cut.is_some_and(|cut| cut.layers_on_host() > 0) {
+            " and some activations"
+        } else {
+            ""
+        };
         format!(
-            "the optimizer's state in {host} of host memory; each update waits until it is copied"
+            "the optimizer's state{activations} in {host} of host memory; each update waits until it is copied"
         )
     })
 }

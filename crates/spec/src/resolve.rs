@@ -446,6 +446,9 @@ fn notices(typed: &Typed<'_>, run: &RunSpec, environment: &Environment) -> Vec<S
     }
     if run.command == Command::Train {
         train_notices(typed, run, &mut say);
+        if let Some(why) = why_activations_stay(typed, run).filter(|_| !cpu) {
+            say("offload", why);
+        }
     }
     if cpu && run.compile && given("compile") {
         say("compile", "compile=True is ignored: it has no effect on the CPU".to_string());
@@ -482,16 +485,18 @@ fn instead_of_wandb(run: &RunSpec) -> String {
     format!("wandb_log=True sends nothing to wandb; the metrics are in {written}{others}")
 }
 
-/// Why no layer may keep activations in host memory where the user permits that.
-fn no_layer_may_choose(typed: &Typed<'_>, run: &RunSpec) -> Option<String> {
-    let fixed = run.grad_checkpoint != GradCheckpoint::Auto;
-    match (fixed, run.rank.has_others()) {
-        (true, _) => {
-            let value = &typed.setting("grad_checkpoint").value;
-            Some(format!(": grad_checkpoint={value} decides what every layer keeps"))
+/// Why `offload='activations'` has no effect on a GPU; none if it has one.
+fn why_activations_stay(typed: &Typed<'_>, run: &RunSpec) -> Option<String> {
+    let ignored = "offload='activations' is ignored";
+    let value = &typed.setting("grad_checkpoint").value;
+    match (run.offload, run.grad_checkpoint, run.rank.has_others()) {
+        (Offload::Activations, GradCheckpoint::Always | GradCheckpoint::Never, _) => {
+            Some(format!("{ignored}: grad_checkpoint={value} decides what every layer keeps"))
         }
-        (false, true) => Some(" in a run of several ranks".to_string()),
-        (false, false) => None,
+        (Offload::Activations, GradCheckpoint::Auto, true) => {
+            Some(format!("{ignored} in a run of several ranks"))
+        }
+        _ => None,
     }
 }
 
@@ -514,11 +519,6 @@ fn train_notices(typed: &Typed<'_>, run: &RunSpec, say: &mut impl FnMut(&'static
                 "sampler='nanogpt' reproduces nanoGPT only with dropout=0.0; here dropout={dropout}"
             ),
         );
-    }
-    if run.offload == Offload::Activations
-        && let Some(why) = no_layer_may_choose(typed, run)
-    {
-        say("offload", format!("offload='activations' is ignored{why}"));
     }
     if run.checkpoint_format == CheckpointFormat::Ckpt && run.gelu_kind() == GeluKind::Tanh {
         let text = "nanoGPT computes the erf form of GELU: it will read this run's ckpt.pt, but \

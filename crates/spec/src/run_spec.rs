@@ -429,7 +429,7 @@ pub struct RunSpec {
     pub ram: Memory,
     /// Number format of AdamW's moments.
     pub optimizer_state: OptimizerState,
-    /// What may be kept in host memory.
+    /// What host memory may hold.
     pub offload: Offload,
     /// The number format of the residual stream.
     pub residual: Residual,

@@ -33,7 +33,7 @@ use data::{Dataset, Split};
 use events::{Emitter, Sample, Sink, What};
 use plan::Phase;
 use plan::report::steps_hash;
-use search::{Cut, HostBytes, Machine, Planned};
+use search::{Cut, HostBytes, Machine, Planned, schedule_without_host};
 use serde_json::Value;
 use spec::{
     Command, Connection, Environment, RunSpec, Sampler, SamplingKeys, Settings, SpecError, Values,
@@ -428,9 +428,8 @@ fn load(setup: &Setup, device: &Device, fellows: Option<&Fellows>) -> Result<Loa
     let cut = planned.cut();
     let has_page = setup.spec.metrics.ui;
     let arena = if has_page { crate::ui::all_phases(&planned, &machine) } else { Vec::new() };
-    let Planned { program, plan, host, .. } = planned;
-    let implied = model::implied_attributes();
-    let steps = format!("{:016x}", steps_hash(&plan.schedule, Phase::Train, &implied));
+    let steps = steps(setup, &machine, &planned)?;
+    let Planned { program, host, .. } = planned;
     let mut document = setup.document(cut, steps, device.kind());
     document.choices = backend.choices();
     document.threads = device.threads();
@@ -442,6 +441,17 @@ fn load(setup: &Setup, device: &Device, fellows: Option<&Fellows>) -> Result<Loa
     }
     let engine = Engine::new(backend, program, setup.dims);
     Ok(Loaded { engine, document, host, planned_length, arena })
+}
+
+/// The hash of the steps that train. Whether activations went to host memory is left out: a run may
+/// resume without, and keeps its bits.
+fn steps(setup: &Setup, machine: &Machine, planned: &Planned) -> Result<String, TrainError> {
+    let cut = planned.cut().filter(|cut| cut.layers_on_host() > 0);
+    let other = cut.map(|cut| schedule_without_host(&setup.spec, setup.dims, machine, &cut));
+    let other = other.transpose()?;
+    let schedule = other.as_ref().unwrap_or(&planned.plan.schedule);
+    let hash = steps_hash(schedule, Phase::Train, &model::implied_attributes());
+    Ok(format!("{hash:016x}"))
 }
 
 /// What a checkpoint of ranks that train alone does not keep.

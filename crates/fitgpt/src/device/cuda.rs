@@ -168,6 +168,7 @@ impl CudaDevice {
                 link: 2e10,
                 network: plan::hardware::Network::NONE,
                 launch: 5e-6,
+                copy_wait: 4e-5,
                 multiprocessors: 0,
                 warpgroups: self.gpu.scratch().warpgroups,
                 times: plan::op_times::OpTimes::default(),

@@ -126,6 +126,7 @@ pub fn groups<T: PartialEq + ToString>(items: &[T]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use search::StateOptions;
 
     #[test]
     fn runs_of_equal_items_are_counted() {
@@ -134,6 +135,22 @@ mod tests {
         assert_eq!(groups(&[7]), "7");
         let levels = [Level::R5, Level::R2h, Level::R4, Level::R2h, Level::R4];
         assert_eq!(of_levels(&levels), "R5 + 2 x R2h + 2 x R4");
+    }
+
+    #[test]
+    fn what_host_memory_holds_is_said() {
+        let cut = |offload: bool, levels: &[Level]| Cut {
+            slices: vec![1],
+            head_chunk: 1,
+            levels: levels.to_vec(),
+            state_options: StateOptions { offload, ..StateOptions::DEFAULT },
+        };
+        let (none, one, two) = ([Level::R4; 2], [Level::R4, Level::R2h], [Level::R2h; 2]);
+        assert_eq!(on_host(&cut(false, &none)), "");
+        assert_eq!(on_host(&cut(true, &none)), ", the optimizer's state in host memory");
+        assert_eq!(on_host(&cut(false, &one)), ", activations of 1 layer in host memory");
+        let both = ", the optimizer's state and activations of 2 layers in host memory";
+        assert_eq!(on_host(&cut(true, &two)), both);
     }
 
     #[test]

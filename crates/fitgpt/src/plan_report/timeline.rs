@@ -7,7 +7,7 @@ use plan::hardware::Hardware;
 use plan::ops::Op;
 use plan::overlap::step_ends;
 use plan::report::live_bytes;
-use plan::{Bytes, Pass, Plan, SegmentId};
+use plan::{Bytes, Lane, Pass, Plan, SegmentId};
 
 /// Rows of the chart.
 const ROWS: usize = 7;
@@ -30,17 +30,24 @@ pub struct Moment {
     pub part: &'static str,
 }
 
-/// The steps of all segments on one time axis. A segment's steps are in their order of issue, and
-/// one that ends while an earlier one still runs, on another lane, takes no room on the axis.
+/// The steps of all segments on one time axis. Only steps that compute move along it: a copy beside
+/// them takes no room, except that a segment lasts until its last copy has ended.
 pub fn moments(plan: &Plan, segments: &[SegmentId], device: &Hardware) -> Vec<Moment> {
     let mut all = Vec::new();
     let mut now: f64 = 0.0;
     for &id in segments {
         let steps = &plan.schedule.segment(id).steps;
         let (start, ends) = (now, step_ends(&plan.schedule, id, device));
-        for ((step, live), end) in steps.iter().zip(live_bytes(plan, id)).zip(ends) {
+        let latest = ends.iter().copied().fold(0.0, f64::max);
+        let last = steps.len().saturating_sub(1);
+        let live = live_bytes(plan, id).into_iter().zip(ends);
+        for (index, (step, (live, end))) in steps.iter().zip(live).enumerate() {
             let from = now;
-            now = now.max(start + end);
+            match step.lane {
+                _ if index == last => now = start + latest,
+                Lane::Compute => now = start + end,
+                Lane::Upload | Lane::Download | Lane::Communication => {}
+            }
             let part = match (step.pass, &step.op) {
                 (_, Op::HeadTrain(_) | Op::HeadEval(_)) => "head",
                 (Pass::Forward, _) => "forward",
@@ -136,4 +143,43 @@ fn parts(moments: &[Moment], columns: usize) -> String {
         }
     }
     line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::planning::{Elsewhere, Planning};
+    use plan::overlap::segment_seconds;
+
+    /// Activations of some layers are copied beside kernels, and the optimizer's state beside the
+    /// update.
+    #[test]
+    fn copies_take_no_room_beside_kernels() {
+        let card = Elsewhere { gpu: Some("H200"), vram: Some("11.69GiB"), fleet: None };
+        let sizes = ["--dataset=x", "--n_layer=48", "--n_head=25", "--n_embd=1600"];
+        let levers = ["--batch_size=4", "--offload=auto", "--optimizer_state=auto"];
+        let arguments: Vec<String> = sizes.iter().chain(&levers).map(|s| s.to_string()).collect();
+        let report = Planning::new(&card, &arguments).unwrap().plan().unwrap();
+        let cut = report.planned.cut().unwrap();
+        assert!(cut.layers_on_host() > 0 && cut.state_options.offload, "{cut:?}");
+        let (plan, device) = (&report.planned.plan, &report.machine.hardware);
+        let segments = shown(&report);
+        let [slice, update] = [segments[0], segments[1]];
+        let moments = moments(plan, &segments, device);
+        assert_eq!((moments[0].from, moments[moments.len() - 1].to), (0.0, 1.0));
+        assert!(moments.windows(2).all(|pair| pair[0].to == pair[1].from));
+        assert!(moments.iter().all(|moment| moment.from <= moment.to));
+        let steps = |id: SegmentId| plan.schedule.segment(id).steps.iter();
+        let lanes: Vec<Lane> = steps(slice).chain(steps(update)).map(|step| step.lane).collect();
+        let (in_slice, all) = (steps(slice).len(), moments.len());
+        for (index, (moment, lane)) in moments.iter().zip(lanes).enumerate() {
+            let is_last = index + 1 == in_slice || index + 1 == all;
+            let is_beside = lane != Lane::Compute && !is_last;
+            assert!(!is_beside || moment.from == moment.to, "step {index}");
+        }
+        let [of_slice, of_update] =
+            [slice, update].map(|id| segment_seconds(&plan.schedule, id, device));
+        let share = of_slice / (of_slice + of_update);
+        assert!((moments[in_slice].from - share).abs() < 1e-9);
+    }
 }

@@ -109,6 +109,7 @@ fn empty() -> Hardware {
         link: 1.0,
         network: plan::hardware::Network::NONE,
         launch: 1.0,
+        copy_wait: 0.0,
         multiprocessors: 0,
         warpgroups: false,
         times: plan::op_times::OpTimes::default(),

@@ -343,6 +343,29 @@ fn offloaded_state_costs_three_windows() {
     assert_eq!(["workspace", "unused"].map(|role| number(roles, role)), [33_554_432, 0]);
 }
 
+/// What host memory holds, in the JSON, the bill and the sentence.
+#[test]
+fn activations_in_host_memory_are_reported() {
+    let medium = ["--dataset=x", "--n_layer=24", "--n_head=16", "--n_embd=1024", "--batch_size=12"];
+    let card = ["--gpu=RTX 3060", "--vram=6.6GiB", "--gradient_accumulation_steps=1"];
+    for offload in ["--offload=activations", "--offload=auto"] {
+        let arguments = [&medium[..], &card, &[offload]].concat();
+        let found = document(&arguments);
+        assert_eq!(found["offload"], "activations", "{offload}");
+        let levels = found["recompute"].as_array().unwrap();
+        let layers = levels.iter().filter(|level| *level == "R2h").count();
+        // Query, key and value, and the four times wider MLP, of the largest slice, in bf16.
+        let rows = found["slices"][0].as_u64().unwrap();
+        let bytes = layers as u64 * rows * 1024 * 1024 * (3 + 4) * 2;
+        assert!(layers > 0 && number(&found, "pinned_bytes") == bytes, "{offload}: {found:#}");
+        let text = plan(&arguments).succeeded().out;
+        let said = format!("activations of {layers} layers in host memory");
+        assert!(text.replace('\n', " ").contains(&said), "{text}");
+        assert!(text.contains("outside the arena: activations in host memory"), "{text}");
+        assert!(!text.contains("optimizer's state in host memory"), "{text}");
+    }
+}
+
 /// Measured step times serve predictions and never the choice of a plan.
 #[test]
 fn times_that_were_measured_are_used() {

@@ -1,5 +1,6 @@
-//! Layer normalisation, fused with the residual addition that precedes it everywhere except in the
-//! first layer; and its backward, which updates the residual gradient in place.
+//! Layer normalisation, fused with the residual addition that precedes it, unless there is none (in
+//! the first layer) or the matmul before it adds; and its backward, which updates the residual
+//! gradient in place.
 
 use super::{Access, Check, Dropout, Elements, Operand, Operation, Write};
 use crate::error::PlanError;

@@ -1,6 +1,6 @@
 //! The matmul of a linear layer and the two matmuls of its gradients. Weights are `[out, in]`, as
 //! nanoGPT's `nn.Linear` stores them. Where a backend computes a matmul and the GELU next to it in
-//! one pass, `fuse` makes them one op; so it does with the residual addition behind a matmul.
+//! one pass, `fuse` makes them one op, and likewise a matmul and the residual addition behind it.
 
 use super::gelu::{GELU, GELU_BACKWARD};
 use super::{Access, Check, Elements, GeluKind, Operand, Operation, matmul_flops};

@@ -11,6 +11,9 @@ use fitgpt_plan::{Dtype, Lane, Phase, Role, Schedule, ScheduleBuilder, Scope, Te
 /// Elements of a tensor whose copy takes a second alone, and whose GELU takes a second.
 const SECOND: u64 = 64;
 
+/// What a kernel loses when it waits for a copy.
+const WAIT: f64 = 0.25;
+
 /// When a copy of a second ends that has a copy in the other direction beside it all the time: both
 /// together have 1.57 times the rate of one.
 const BESIDE_ANOTHER: f64 = 2.0 / 1.57;
@@ -26,6 +29,7 @@ fn hardware() -> Hardware {
         link: (SECOND * 4) as f64,
         network: Network::NONE,
         launch: 0.0,
+        copy_wait: WAIT,
         multiprocessors: 0,
         warpgroups: false,
         times: OpTimes::default(),
@@ -89,8 +93,8 @@ fn a_kernel_waits_for_the_copy_that_it_reads() {
     let copy = (On(Lane::Upload, "host", "here"), 3);
     let [other, reader, behind] =
         [("a", "b"), ("here", "there"), ("c", "d")].map(|(x, out)| On(Lane::Compute, x, out));
-    // The reader starts when the copy ends, and whatever is behind it on its lane starts then too.
-    assert_ends(&[copy, (other, 1), (reader, 3), (behind, 1)], &[3.0, 1.0, 6.0, 7.0]);
+    // The reader starts a little after the copy's end, and what is behind it on its lane waits too.
+    assert_ends(&[copy, (other, 1), (reader, 3), (behind, 1)], &[3.0, 1.0, 6.0 + WAIT, 7.0 + WAIT]);
 }
 
 #[test]

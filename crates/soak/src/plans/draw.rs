@@ -138,6 +138,7 @@ pub fn cpu(threads: usize) -> Result<Machine, String> {
         link: 2e10,
         network: plan::hardware::Network::NONE,
         launch: 2e-5,
+        copy_wait: 0.0,
         multiprocessors: 0,
         warpgroups: false,
         times: OpTimes::default(),

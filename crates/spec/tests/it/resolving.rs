@@ -175,6 +175,9 @@ fn notices_say_what_works_differently() {
         "offload='activations' is ignored: grad_checkpoint=True decides what every layer keeps";
     assert_eq!(notices(&no_effect, 1), [want]);
     assert_eq!(notices(&no_effect[..1], 1), Vec::<String>::new());
+    // Without a GPU there is one reason for all of `offload`.
+    let on_cpu = notices(&[no_effect[0], no_effect[1], "--device=cpu"], 1);
+    assert_eq!(on_cpu, ["offload='activations' is ignored on the CPU; ram limits its memory"]);
     assert_eq!(notices(&["--offload=auto", no_effect[1]], 1), Vec::<String>::new());
     assert_eq!(notices(&["--dtype=float16", "--compile=True"], 1), Vec::<String>::new());
     assert_eq!(notices(&["--dtype=float16", "--device=cpu"], 1).len(), 1);

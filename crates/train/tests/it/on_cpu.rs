@@ -26,6 +26,7 @@ pub fn machine() -> Result<Machine, Box<dyn Error>> {
         link: 1e10,
         network: plan::hardware::Network::NONE,
         launch: 2e-5,
+        copy_wait: 0.0,
         multiprocessors: 0,
         warpgroups: false,
         times: plan::op_times::OpTimes::default(),
