@@ -226,9 +226,9 @@ impl<'a> Rivals<'a> {
     }
 }
 
-/// Which plans to time, given the predicted seconds of each and whether it keeps activations in host
-/// memory; the predicted best is first. How fast the link to the host is, is the least certain of
-/// all that predictions rest on.
+/// Which plans to time, given the predicted seconds of each and whether it keeps activations in
+/// host memory; the predicted best is first. If that keeps some there, the best without is timed in
+/// any case: predictions are least certain of the link's rate.
 fn are_rivals(plans: &[(f64, bool)]) -> Vec<bool> {
     let Some(&(least, uses_host)) = plans.first() else { return Vec::new() };
     let without = plans.iter().position(|&(_, uses_host)| !uses_host).filter(|_| uses_host);

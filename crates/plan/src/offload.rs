@@ -118,14 +118,15 @@ fn times(steps: &[Step], trips: &[Trip]) -> BTreeMap<u32, Times> {
         let found = steps[range].iter().position(|step| step.lane == Lane::Compute && is_it(step));
         found.map(|index| start + index)
     };
-    let head = first(split..steps.len(), &|_| true).unwrap_or(split);
+    // The head, where most is alive.
+    let after_forward = first(split..steps.len(), &|_| true).unwrap_or(split);
     let last_layer = steps.iter().filter_map(|step| step.layer).max().unwrap_or(0);
     let mut layers: Vec<u32> = trips.iter().map(|trip| trip.layer).collect();
     layers.dedup();
     let mut found = BTreeMap::new();
     for (index, &layer) in layers.iter().enumerate() {
-        // The topmost has no such layer above it: its copies get as many layers of time as those
-        // below it got, a single one two. All must have left before the head, where most is alive.
+        // Above the topmost there is no such layer. Its copies get as many layers of time as those
+        // below it got, but at most until the last layer; a single layer's get two.
         let below = index.checked_sub(1).map(|below| layers[below]);
         let gap = below.map_or(2, |below| layer - below);
         let topmost = || layer.saturating_add(gap).min(last_layer);
@@ -133,8 +134,8 @@ fn times(steps: &[Step], trips: &[Trip]) -> BTreeMap<u32, Times> {
         let of_layer = |layer: u32| move |step: &Step| step.layer == Some(layer);
         let in_forward = first(0..split, &of_layer(next)).filter(|_| next > layer);
         let behind = next.saturating_sub(1).max(layer.saturating_add(1));
-        let back = first(split..steps.len(), &of_layer(behind)).unwrap_or(head);
-        found.insert(layer, Times { free: in_forward.unwrap_or(head), back });
+        let back = first(split..steps.len(), &of_layer(behind)).unwrap_or(after_forward);
+        found.insert(layer, Times { free: in_forward.unwrap_or(after_forward), back });
     }
     found
 }

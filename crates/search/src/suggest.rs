@@ -176,13 +176,13 @@ fn candidates(run: &RunSpec, dims: Dims, machine: &Machine) -> Vec<Change> {
 fn moved_note() -> Box<dyn Fn(&Planned) -> String> {
     Box::new(|planned| {
         let (host, cut) = (planned.plan.host_bytes, planned.cut());
-        let activations = if cut.is_some_and(|cut| cut.layers_on_host() > 0) {
-            " and some activations"
-        } else {
-            ""
+        let also = match cut.is_some_and(|cut| cut.layers_on_host() > 0) {
+            true => " and some activations",
+            false => "",
         };
         format!(
-            "the optimizer's state{activations} in {host} of host memory; each update waits until it is copied"
+            "the optimizer's state{also} in {host} of host memory; each update waits until it is \
+             copied"
         )
     })
 }

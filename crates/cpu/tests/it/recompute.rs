@@ -77,7 +77,7 @@ fn stronger_levels_need_less() {
     let chains: [&[Level]; 3] = [
         &[Level::R0, Level::R1, Level::R2, Level::R3, Level::R4, Level::R5, Level::R6],
         &[Level::R2, Level::R3q, Level::R4],
-        &[Level::R2, Level::R2h],
+        &[Level::R2, Level::R2h, Level::R4],
     ];
     for chain in chains {
         for pair in chain.windows(2) {
