@@ -1,4 +1,4 @@
-//! Times plans that the cost model cannot tell apart, once, at the start of a long run on a GPU,
+//! Times plans any of which may be the fastest, once, at the start of a long run on a GPU,
 //! and remembers the fastest. Which plans are rivals follows from settings and budgets, so `plan`
 //! finds the choice that `train` will find. The default budgets follow the memory that is free:
 //! give `vram`, and `ram` where `offload` permits activations there, to fix them.
@@ -56,8 +56,8 @@ const MOST_BYTES: u64 = 1 << 20;
 const MOST_KEPT: usize = 1000;
 
 /// Plans whose predicted times are within the cost model's error, the predicted best first. If it
-/// keeps activations in host memory, the best plan that does not is among them, however slow it is
-/// predicted to be.
+/// keeps activations in host memory, the second is the best of those that do not, however slow it
+/// is predicted to be.
 pub struct Rivals<'a> {
     run: &'a RunSpec,
     dims: Dims,
@@ -67,8 +67,8 @@ pub struct Rivals<'a> {
 }
 
 impl<'a> Rivals<'a> {
-    /// None where nothing is to be chosen: on a CPU, without `autotune`, or if one plan is clearly
-    /// the fastest, or none fits.
+    /// None where nothing is to be chosen: on a CPU, without `autotune`, or if no other plan may be
+    /// as fast as the first, or none fits.
     pub fn find(
         run: &'a RunSpec,
         dims: Dims,

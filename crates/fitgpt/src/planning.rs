@@ -311,7 +311,7 @@ fn not_on_host(layers: usize, is_permitted: bool) -> Option<String> {
     };
     let text = format!(
         "the plan kept activations of {layers} layers in host memory; {why}, so they are \
-         recomputed. Slices and bits stay the same"
+         recomputed, which changes neither slices nor bits"
     );
     (layers > 0).then_some(text)
 }
@@ -516,7 +516,7 @@ mod tests {
     fn activations_that_no_longer_go_to_the_host_are_said() {
         assert_eq!(not_on_host(0, true), None);
         let want = "the plan kept activations of 9 layers in host memory; it has too little room \
-                    now, so they are recomputed. Slices and bits stay the same";
+                    now, so they are recomputed, which changes neither slices nor bits";
         assert_eq!(not_on_host(9, true).unwrap(), want);
         assert!(not_on_host(9, false).unwrap().contains("this run may not use it for them"));
     }

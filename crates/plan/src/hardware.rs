@@ -231,9 +231,9 @@ const CONTEXT: u64 = 512 << 20;
 /// Launching a kernel and waiting for the tail of the one before it.
 const LAUNCH: f64 = 2.5e-6;
 
-/// What a kernel loses when it waits for a copy. Without it, predictions for layers that keep
-/// activations in host memory are 1 to 2 % too fast on an H200. Perhaps all kernels beside a copy
-/// are slower instead: the runs do not tell. No other card was measured.
+/// What a kernel loses when it waits for a copy. Without it, the gain of layers that keep
+/// activations in host memory is predicted up to twice as large as it is on an H200. Perhaps all
+/// kernels beside a copy are slower instead: the runs do not tell. No other card was measured.
 const COPY_WAIT: f64 = 38e-6;
 
 impl Card {

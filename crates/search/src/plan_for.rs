@@ -70,8 +70,8 @@ pub(crate) fn plan_if_it_fits(
 }
 
 /// The `count` fastest plans by the cost model, or as many as there are. The first is the one that
-/// [`plan_for`] returns. If it keeps activations in host memory, the second is the best plan that
-/// does not: the link may be slower than the table of GPUs says. The others differ from these in
+/// [`plan_for`] returns. If it keeps activations in host memory, the second is the best of those that
+/// do not: the link may be slower than the table of GPUs says. The others differ from these in
 /// their slices, where the cost model errs most, and follow by estimated time. All store optimizer
 /// state alike, and a longer list begins with the shorter one.
 pub fn best_plans(
@@ -319,7 +319,7 @@ pub fn schedule_without_host(
     cut: &Cut,
 ) -> Result<Schedule, SearchError> {
     let task = Task { run, dims, machine, state_options: cut.state_options };
-    let spec = task.training(&cut.without_host());
+    let spec = task.whole(&cut.without_host());
     Ok(Draft::new(&spec, Rc::clone(&machine.scratch))?.schedule)
 }
 

@@ -176,14 +176,15 @@ fn candidates(run: &RunSpec, dims: Dims, machine: &Machine) -> Vec<Change> {
 fn moved_note() -> Box<dyn Fn(&Planned) -> String> {
     Box::new(|planned| {
         let (host, cut) = (planned.plan.host_bytes, planned.cut());
-        let also = match cut.is_some_and(|cut| cut.layers_on_host() > 0) {
-            true => " and some activations",
-            false => "",
-        };
-        format!(
-            "the optimizer's state{also} in {host} of host memory; each update waits until it is \
-             copied"
-        )
+        let has_activations = cut.as_ref().is_some_and(|cut| cut.layers_on_host() > 0);
+        let has_state = cut.is_some_and(|cut| cut.state_options.offload);
+        let copied = format!("in {host} of host memory; each update waits until state is copied");
+        match (has_state, has_activations) {
+            (true, true) => format!("the optimizer's state and some activations {copied}"),
+            (false, true) => format!("some activations in {host} of host memory"),
+            (true, false) => format!("the optimizer's state {copied}"),
+            (false, false) => "nothing has to be offloaded then".to_string(),
+        }
     })
 }
 

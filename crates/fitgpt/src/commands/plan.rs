@@ -46,7 +46,7 @@ flags! {
         /// plan each value of a key, one row each; n_head is adapted to n_embd; give it twice for a
         /// grid
         sweep: Vec<String> = "--sweep", "KEY=A,B,C" Values::Key;
-        /// list the N fastest plans by predicted time; `bench --rank` times one of them
+        /// list the N best plans; `bench --rank` times one of them
         best: Option<String> = "--best", "N" Values::Any;
         /// time the plan's steps on this machine; later predictions use these times
         measure: bool = "--measure";
@@ -267,7 +267,7 @@ impl Flags {
     }
 }
 
-/// The fastest plans, one paragraph each.
+/// The best plans, one paragraph each.
 fn list_best(planning: &Planning, count: usize) -> Result<u8, TrainError> {
     let Planning { run, machine, .. } = planning;
     let mut text = String::new();

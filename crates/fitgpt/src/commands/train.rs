@@ -464,8 +464,8 @@ fn one_ranks_moments(spec: &RunSpec) -> Option<&'static str> {
     )
 }
 
-/// Where the plan comes from. A resumed run keeps its plan; for a new one, plans that are predicted
-/// as equally fast may be timed now.
+/// Where the plan comes from. A resumed run keeps its plan; for a new one, plans
+/// any of which may be the fastest may be timed now.
 fn origin(setup: &Setup, device: &Device, machine: &Machine) -> Result<Origin, TrainError> {
     let saved = setup.saved.as_ref().map(|saved| &saved.document);
     let saved = saved.filter(|_| !setup.spec.eval_only);

@@ -1,5 +1,6 @@
 //! A copy between the memories of device and host. State that does not fit on the device passes
-//! through it in windows; activations leave after the forward and return for the backward.
+//! through it in windows; activations leave when the forward has used them, and return for the
+//! backward.
 
 use super::{Check, Elements, Operand, Operation};
 use crate::error::PlanError;

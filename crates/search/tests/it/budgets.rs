@@ -93,7 +93,6 @@ fn the_best_plans_fit_and_differ() {
         assert_eq!(defects(&planned.plan, &*machine.scratch), []);
         assert!(planned.device_bytes(&machine) <= machine.budget.get());
         assert!(planned.seconds >= first.seconds * 0.99, "{index}");
-        assert!(index < 2 || planned.seconds >= best[index - 1].seconds, "{index}");
         let cut = planned.cut().unwrap();
         let divided = |other: &Planned| {
             let other = other.cut().unwrap();

@@ -7,6 +7,7 @@ use fitgpt_spec::{
     RunSpec, Sampler, Value, resolve,
 };
 use model::Dims;
+use plan::Rank;
 use plan::ops::GeluKind;
 
 fn run(arguments: &[&str]) -> RunSpec {
@@ -175,6 +176,12 @@ fn notices_say_what_works_differently() {
         "offload='activations' is ignored: grad_checkpoint=True decides what every layer keeps";
     assert_eq!(notices(&no_effect, 1), [want]);
     assert_eq!(notices(&no_effect[..1], 1), Vec::<String>::new());
+    let two =
+        Environment { cuda_devices: 2, rank: Rank { rank: 0, ranks: 2 }, ..Environment::default() };
+    let settings = read(Command::Train, &no_effect[..1], &[]).unwrap();
+    let (_, found) = resolve(&settings, &two).unwrap();
+    let found: Vec<String> = found.iter().map(ToString::to_string).collect();
+    assert_eq!(found, ["offload='activations' is ignored in a run of several ranks"]);
     // Without a GPU there is one reason for all of `offload`.
     let on_cpu = notices(&[no_effect[0], no_effect[1], "--device=cpu"], 1);
     assert_eq!(on_cpu, ["offload='activations' is ignored on the CPU; ram limits its memory"]);
