@@ -70,8 +70,8 @@ pub(crate) fn plan_if_it_fits(
 }
 
 /// The `count` fastest plans by the cost model, or as many as there are. The first is the one that
-/// [`plan_for`] returns. If it keeps activations in host memory, the second is the best of those that
-/// do not: the link may be slower than the table of GPUs says. The others differ from these in
+/// [`plan_for`] returns. If it keeps activations in host memory, the second is the best of those
+/// that do not: the link may be slower than the table of GPUs says. The others differ from these in
 /// their slices, where the cost model errs most, and follow by estimated time. All store optimizer
 /// state alike, and a longer list begins with the shorter one.
 pub fn best_plans(
