@@ -26,6 +26,8 @@ pub enum Work {
     /// A run from start to end with its evaluations, on nanoGPT's own data folder; and iterations
     /// of ours.
     WholeRun,
+    /// Iterations of our `train`, with an empty cache and again; and of our `bench`.
+    Loop,
 }
 
 /// One case.
@@ -65,7 +67,7 @@ const USUAL: Case = Case {
 };
 
 /// All cases.
-pub static CASES: [Case; 14] = [
+pub static CASES: [Case; 15] = [
     Case {
         name: ANCHOR,
         about: "124M, 64 x 1024, bfloat16",
@@ -159,6 +161,13 @@ pub static CASES: [Case; 14] = [
         work: Work::WholeRun,
         ..USUAL
     },
+    Case {
+        name: "loop",
+        about: "124M, 64 x 1024: train beside bench",
+        config: "config/case_a_124m_b64.py",
+        work: Work::Loop,
+        ..USUAL
+    },
 ];
 
 /// The case of a name.
@@ -171,17 +180,33 @@ pub fn find(name: &str) -> Option<&'static Case> {
 pub enum Task {
     /// Times iterations.
     Iterations,
+    /// Times iterations of our N-th best plan.
+    Plan(u32),
     /// Trains from start to end.
     WholeRun,
+    /// Trains a while with an empty cache: kernels are compiled, matmuls timed.
+    ColdTrain,
+    /// Trains a while with what `ColdTrain` left in the cache.
+    WarmTrain,
 }
 
 impl Task {
     /// Its name in records.
-    pub fn name(self) -> &'static str {
+    pub fn name(self) -> String {
         match self {
-            Task::Iterations => "iterations",
-            Task::WholeRun => "whole run",
+            Task::Iterations => "iterations".to_owned(),
+            Task::Plan(rank) => format!("plan {rank}"),
+            Task::WholeRun => "whole run".to_owned(),
+            Task::ColdTrain => "train, empty cache".to_owned(),
+            Task::WarmTrain => "train".to_owned(),
         }
+    }
+
+    /// The task of a name.
+    pub fn of_name(name: &str) -> Option<Task> {
+        let named = [Task::Iterations, Task::WholeRun, Task::ColdTrain, Task::WarmTrain];
+        let rank = || name.strip_prefix("plan ")?.parse().ok().map(Task::Plan);
+        named.into_iter().find(|task| task.name() == name).or_else(rank)
     }
 }
 
@@ -198,6 +223,13 @@ pub struct Places {
     pub scratch: PathBuf,
 }
 
+impl Places {
+    /// Our cache in the case `loop`.
+    pub fn cache(&self) -> PathBuf {
+        self.scratch.join("cache")
+    }
+}
+
 impl Case {
     /// Layers, if the settings say so: how long it takes to compile.
     pub fn layers(&self) -> u32 {
@@ -206,18 +238,21 @@ impl Case {
         said.and_then(|number| number.parse().ok()).unwrap_or(0)
     }
 
-    /// The programs of the case, in order.
-    pub fn turns(&self) -> &'static [(Who, Task)] {
+    /// The programs of the case, in order, with this many of our best plans.
+    pub fn turns(&self, best: u32) -> Vec<(Who, Task)> {
+        let ours = |task| (Who::Fitgpt, task);
         match self.work {
             Work::Iterations => {
-                &[(Who::Fitgpt, Task::Iterations), (Who::Nanogpt, Task::Iterations)]
+                let plans = (1..=best).map(|rank| ours(Task::Plan(rank)));
+                let both = [ours(Task::Iterations), (Who::Nanogpt, Task::Iterations)];
+                both.into_iter().chain(plans).collect()
             }
-            Work::AnchorOfPeer => &[(Who::Fitgpt, Task::Iterations)],
-            Work::WholeRun => &[
-                (Who::Fitgpt, Task::Iterations),
-                (Who::Fitgpt, Task::WholeRun),
-                (Who::Nanogpt, Task::WholeRun),
-            ],
+            Work::AnchorOfPeer => vec![ours(Task::Iterations)],
+            Work::WholeRun => {
+                let peer = (Who::Nanogpt, Task::WholeRun);
+                vec![ours(Task::Iterations), ours(Task::WholeRun), peer]
+            }
+            Work::Loop => [Task::ColdTrain, Task::WarmTrain, Task::Iterations].map(ours).to_vec(),
         }
     }
 
@@ -225,10 +260,20 @@ impl Case {
     pub fn command(&self, who: Who, task: Task, places: &Places, options: &Options) -> Command {
         let mut command = match (who, task) {
             (Who::Fitgpt, Task::Iterations) => self.ours(places, options),
+            (Who::Fitgpt, Task::Plan(rank)) => {
+                let mut command = self.ours(places, options);
+                command.arg(format!("--rank={rank}"));
+                command
+            }
+            (Who::Fitgpt, Task::WholeRun | Task::ColdTrain | Task::WarmTrain) => {
+                self.our_run(places, options)
+            }
             (Who::Nanogpt, Task::Iterations) => self.theirs(places, options),
-            (Who::Fitgpt, Task::WholeRun) => self.our_run(places, options),
-            (Who::Nanogpt, Task::WholeRun) => self.their_run(places, options),
+            (Who::Nanogpt, _) => self.their_run(places, options),
         };
+        if self.work == Work::Loop {
+            command.env("XDG_CACHE_HOME", places.cache());
+        }
         if who == Who::Nanogpt {
             // Compiled once, read by every later run.
             command.env("TORCHINDUCTOR_CACHE_DIR", compile_cache());
@@ -272,7 +317,14 @@ impl Case {
         command.current_dir(self.folder(places)).arg("train").arg(places.root.join(self.config));
         command.args(self.settings.split_whitespace());
         command.args(self.our_settings(options));
-        command.args(run_settings(Who::Fitgpt, places, options));
+        match self.work {
+            Work::Loop => {
+                command.args(LOOP.split_whitespace()).arg(out_dir(Who::Fitgpt, places));
+            }
+            _ => {
+                command.args(run_settings(Who::Fitgpt, places, options));
+            }
+        }
         command
     }
 
@@ -287,11 +339,12 @@ impl Case {
         command
     }
 
-    /// Where the programs start: whole runs read the data below nanoGPT's folder.
+    /// Where the programs start, and so whose data they read.
     fn folder<'a>(&self, places: &'a Places) -> &'a Path {
         match self.work {
             Work::WholeRun => &places.nanogpt,
-            _ => &places.root,
+            Work::Loop => &places.scratch,
+            Work::Iterations | Work::AnchorOfPeer => &places.root,
         }
     }
 
@@ -305,10 +358,39 @@ impl Case {
     }
 }
 
+/// Settings of `train` in the case `loop`: a line for each iteration, and one short evaluation
+/// before the first.
+const LOOP: &str = "--dataset=tokens --max_iters=100 --log_interval=1 --eval_iters=1 \
+                    --eval_interval=1000";
+
+/// Tokens of that data set, and its vocabulary: GPT-2's.
+const TOKENS: usize = 1 << 20;
+const VOCABULARY: f64 = 50257.0;
+
+/// Writes the data set of the case `loop`: random tokens by Zipf's law, as text has.
+pub fn write_tokens(scratch: &Path) -> std::io::Result<()> {
+    let folder = scratch.join("data/tokens");
+    std::fs::create_dir_all(&folder)?;
+    let mut state: u64 = 1337;
+    let token = || {
+        // Knuth's generator; its upper bits are the better ones.
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        let uniform = (state >> 11) as f64 / (1_u64 << 53) as f64;
+        (VOCABULARY.powf(uniform) - 1.0) as u16
+    };
+    let bytes: Vec<u8> =
+        std::iter::repeat_with(token).take(TOKENS).flat_map(u16::to_le_bytes).collect();
+    ["train.bin", "val.bin"].iter().try_for_each(|name| std::fs::write(folder.join(name), &bytes))
+}
+
+/// A folder for a run's checkpoint.
+fn out_dir(who: Who, places: &Places) -> String {
+    format!("--out_dir={}", places.scratch.join(who.name()).display())
+}
+
 /// Settings of a whole run: a new folder for its checkpoint, and a length.
 fn run_settings(who: Who, places: &Places, options: &Options) -> Vec<String> {
-    let folder = places.scratch.join(who.name());
-    let mut settings = vec![format!("--out_dir={}", folder.display())];
+    let mut settings = vec![out_dir(who, places)];
     settings.extend(options.char_iters.map(|iters| format!("--max_iters={iters}")));
     settings
 }
@@ -411,7 +493,7 @@ mod tests {
         let ours = |name| shown(name, Who::Fitgpt, Task::Iterations, "--case a --vram 9.7GiB");
         assert!(ours("a").contains(" --vram=9.7GiB "), "{}", ours("a"));
         assert!(!ours("a-no-limit").contains("--vram"), "{}", ours("a-no-limit"));
-        let turns = find("a-no-limit").unwrap().turns();
+        let turns = find("a-no-limit").unwrap().turns(3);
         assert_eq!(turns, [(Who::Fitgpt, Task::Iterations)]);
     }
 
@@ -429,6 +511,40 @@ mod tests {
              --out_dir=/s/fitgpt --max_iters=500"
         );
         assert!(!shown("char", Who::Fitgpt, Task::WholeRun, "--case char").contains("max_iters"));
+    }
+
+    #[test]
+    fn the_best_plans_are_timed_by_rank() {
+        let turns = find("b").unwrap().turns(2);
+        let (ours, theirs) = (Who::Fitgpt, Who::Nanogpt);
+        let want = [
+            (ours, Task::Iterations),
+            (theirs, Task::Iterations),
+            (ours, Task::Plan(1)),
+            (ours, Task::Plan(2)),
+        ];
+        assert_eq!(turns, want);
+        assert!(shown("b", ours, Task::Plan(2), "--case b").ends_with(" --rank=2"));
+        for (_, task) in turns.into_iter().chain(find("loop").unwrap().turns(0)) {
+            assert_eq!(Task::of_name(&task.name()), Some(task));
+        }
+        assert_eq!(Task::of_name("plan x"), None);
+    }
+
+    #[test]
+    fn the_loop_trains_on_its_own_data_with_its_own_cache() {
+        let line = shown("loop", Who::Fitgpt, Task::WarmTrain, "--case loop");
+        assert!(line.contains("--vram=11.69GiB --dataset=tokens --max_iters=100 "), "{line}");
+        assert!(line.ends_with(" --out_dir=/s/fitgpt"), "{line}");
+        let scratch = crate::scratch::ScratchFolder::new("tokens").unwrap();
+        write_tokens(&scratch.path).unwrap();
+        let read = std::fs::read(scratch.path.join("data/tokens/train.bin")).unwrap();
+        let ids = || read.chunks_exact(2).map(|pair| u16::from_le_bytes([pair[0], pair[1]]));
+        assert_eq!(read.len(), 2 * TOKENS);
+        assert!(ids().all(|id| f64::from(id) < VOCABULARY) && ids().any(|id| id > 50_000));
+        // Half of all tokens are among the first 224: the square root of the vocabulary.
+        let frequent = ids().filter(|id| *id < 223).count() as f64 / TOKENS as f64;
+        assert!((frequent - 0.5).abs() < 0.01, "{frequent}");
     }
 
     #[test]

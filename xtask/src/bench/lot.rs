@@ -3,7 +3,7 @@
 //!
 //! The record is written anew after every run: whatever ends the lot, what was measured is kept.
 
-use super::cases::{self, ANCHOR, Case, Places, Task};
+use super::cases::{self, ANCHOR, Case, Places, Task, Work};
 use super::lot_record::{LotRecord, Run};
 use super::machine::Machine;
 use super::options::Options;
@@ -65,6 +65,7 @@ fn settings(options: &Options) -> Value {
         "peer_steps": options.peer_steps(),
         "warmup": options.warmup,
         "char_iters": options.char_iters,
+        "best": options.best,
         "together": options.together,
     })
 }
@@ -101,11 +102,15 @@ impl Lot<'_> {
         let gpu = self.record.machine.gpu.as_deref().unwrap_or("no GPU");
         println!("{gpu}: ours and nanoGPT's in turns; record {}", self.path.display());
         self.record.write(&self.path)?;
+        if self.options.cases.iter().any(|case| case.work == Work::Loop) {
+            let written = cases::write_tokens(&self.places.scratch);
+            written.map_err(|error| Failure::Task(format!("bench: its tokens: {error}")))?;
+        }
         if self.options.together > 0 {
             self.start_peers();
         }
         for (round, case) in visits(&self.options.cases, self.options.rounds) {
-            for &(who, task) in case.turns() {
+            for (who, task) in case.turns(self.options.best) {
                 let run = self.timed(round, case, who, task);
                 self.record.runs.push(run);
                 self.record.write(&self.path)?;
@@ -117,6 +122,9 @@ impl Lot<'_> {
     fn timed(&mut self, round: u32, case: &'static Case, who: Who, task: Task) -> Run {
         // A run of an earlier round would be resumed.
         let _ = std::fs::remove_dir_all(self.places.scratch.join(who.name()));
+        if task == Task::ColdTrain {
+            let _ = std::fs::remove_dir_all(self.places.cache());
+        }
         let start = Instant::now();
         let peer = self.peers.get_mut(case.name).filter(|_| (who, task) == PEER_TURN);
         let watched = peer.map_or_else(
@@ -127,8 +135,8 @@ impl Lot<'_> {
             Started::ask,
         );
         let outcome = watched.and_then(|watched| match task {
-            Task::Iterations => watched.iterations(),
-            Task::WholeRun => watched.whole_run(),
+            Task::Iterations | Task::Plan(_) => watched.iterations(),
+            Task::WholeRun | Task::ColdTrain | Task::WarmTrain => watched.whole_run(),
         });
         let said = match &outcome {
             Ok(report) => said(report, task),
@@ -144,7 +152,7 @@ impl Lot<'_> {
     fn start_peers(&mut self) {
         let start = Instant::now();
         let mut cases: Vec<_> = round_of(&self.options.cases).collect();
-        cases.retain(|case| case.turns().contains(&PEER_TURN));
+        cases.retain(|case| case.turns(0).contains(&PEER_TURN));
         // The deepest take longest to compile.
         cases.sort_by_key(|case| Reverse(case.layers()));
         let left = Mutex::new(cases.into_iter());
@@ -177,7 +185,14 @@ fn said(report: &Value, task: Task) -> String {
     let ms = number("ms_per_iteration");
     match task {
         Task::Iterations => format!("{:>12.0} tok/s {ms:>9.2} ms", number("tokens_per_second")),
+        Task::Plan(rank) => {
+            format!("{:>12.0} tok/s {ms:>9.2} ms, plan {rank}", number("tokens_per_second"))
+        }
         Task::WholeRun => format!("{:>12.1} s     {ms:>9.2} ms, whole run", number("seconds")),
+        Task::ColdTrain | Task::WarmTrain => {
+            let start = number("second_iteration_seconds");
+            format!("{start:>12.1} s     {ms:>9.2} ms, {}", task.name())
+        }
     }
 }
 
@@ -198,6 +213,10 @@ case "$*" in
 *train_shakespeare*) [ -f data/shakespeare_char/train.bin ] || exit 9 ;;
 esac
 case "$*" in
+train*dataset=tokens*)
+    [ -f data/tokens/val.bin ] && [ -n "$XDG_CACHE_HOME" ] || exit 9
+    printf 'step 0: val loss 4.0\niter 0: loss 4\niter 1: loss 3\n'
+    ;;
 train*) printf 'step 0: val loss 4.0\niter 0: loss 4\niter 10: loss 3\n' ;;
 *case_b*) echo 'needs 9 GiB' >&2; exit 3 ;;
 *) printf '{\n"tokens_per_second": 600,\n"ms_per_iteration": 5,\n"device_bytes_seen": 1\n}\n' ;;
@@ -288,6 +307,35 @@ esac
         assert_eq!(asked, [true, false, true]);
         assert_eq!(record["cases"][0]["ratio"], 1.2);
         assert_eq!(record["anchor_drift"], json!({ "fitgpt": 0.0, "nanogpt": 0.0 }));
+    }
+
+    #[test]
+    fn train_and_the_best_plans_are_timed_beside_bench() {
+        let folder = folder("lot-loop");
+        let (options, args) = parse(&line(&folder.path, "--case loop --best 2"));
+        run(&options, &args).unwrap();
+        let mut records = std::fs::read_dir(folder.path.join("r")).unwrap();
+        let text = std::fs::read_to_string(records.next().unwrap().unwrap().path()).unwrap();
+        let record: Value = serde_json::from_str(&text).unwrap();
+        let runs = record["runs"].as_array().unwrap();
+        let told = |run: &Value| format!("{} {}", run["case"], run["task"]).replace('"', "");
+        assert!(runs.iter().all(|run| run["error"].is_null()), "{text}");
+        assert_eq!(
+            runs.iter().map(told).collect::<Vec<_>>(),
+            [
+                "a iterations",
+                "a iterations",
+                "a plan 1",
+                "a plan 2",
+                "loop train, empty cache",
+                "loop train",
+                "loop iterations",
+                "a iterations",
+                "a iterations",
+                "a plan 1",
+                "a plan 2"
+            ]
+        );
     }
 
     #[test]

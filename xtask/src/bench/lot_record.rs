@@ -41,8 +41,7 @@ impl Run {
 
     fn of_json(run: &Value) -> Option<Run> {
         let who = [Who::Fitgpt, Who::Nanogpt].into_iter().find(|who| run["who"] == who.name())?;
-        let tasks = [Task::Iterations, Task::WholeRun];
-        let task = tasks.into_iter().find(|task| run["task"] == task.name())?;
+        let task = Task::of_name(run["task"].as_str()?)?;
         let round = u32::try_from(run["round"].as_u64()?).ok()?;
         let outcome = match run.get("report") {
             Some(report) => Ok(report.clone()),
@@ -218,7 +217,8 @@ impl Table<'_> {
     fn rows_text(&self) -> String {
         let mut text = row(["case", "work", "nanoGPT", "its GiB", "fitGPT", "its GiB", "ratio"]);
         text += "|---|---|--:|--:|--:|--:|--:|\n";
-        for case in self.cases().filter(|case| case.work != Work::WholeRun) {
+        let compared = |case: &&Case| !matches!(case.work, Work::WholeRun | Work::Loop);
+        for case in self.cases().filter(compared) {
             let speed = |who| self.cell(case, who);
             let gib = |who| self.gib(case, who).map_or(String::new(), |gib| format!("{gib:.1}"));
             let ratio = self.ratio(case).map_or(String::new(), |ratio| format!("{ratio:.3}"));
@@ -229,6 +229,9 @@ impl Table<'_> {
         }
         let whole = self.cases().filter(|case| case.work == Work::WholeRun);
         text += &whole.map(|case| self.whole_run(case)).collect::<String>();
+        let loops = self.cases().filter(|case| case.work == Work::Loop);
+        text += &loops.map(|case| self.loop_text(case)).collect::<String>();
+        text += &self.cases().map(|case| self.plans(case)).collect::<String>();
         text + &self.failures()
     }
 
@@ -264,6 +267,52 @@ impl Table<'_> {
             "\n{name}: whole run to iteration {last}\n  nanoGPT train  {theirs}\n  \
              fitGPT train   {ours}{ratio}\n  fitGPT bench   {bench}\n"
         )
+    }
+
+    /// `train` beside `bench`.
+    fn loop_text(&self, case: &Case) -> String {
+        let median = |task, field| self.median(case.name, Who::Fitgpt, task, field);
+        let bench = median(Task::Iterations, "ms_per_iteration");
+        let line = |task: Task| {
+            let ms = median(task, "ms_per_iteration");
+            let start = median(task, "second_iteration_seconds");
+            let said = match (ms, start) {
+                (Some(ms), Some(start)) => {
+                    let more = bench.map(|bench| 100.0 * (ms / bench - 1.0));
+                    let more = more.map_or(String::new(), |more| format!(" ({more:+.1} %)"));
+                    format!("{ms:.2} ms per iteration{more}, the second done after {start:.1} s")
+                }
+                _ => "failed".to_owned(),
+            };
+            format!("  {:<19} {said}\n", task.name())
+        };
+        let bench = bench.map_or("failed".to_owned(), |ms| format!("{ms:.2} ms per iteration"));
+        let (cold, warm) = (line(Task::ColdTrain), line(Task::WarmTrain));
+        format!("\n{}: {}\n  {:<19} {bench}\n{cold}{warm}", case.name, case.about, "bench")
+    }
+
+    /// The best plans of a case by prediction, if they were timed.
+    fn plans(&self, case: &Case) -> String {
+        let of = |rank| (rank, Task::Plan(rank));
+        let is_there =
+            |&(_, task): &(u32, Task)| self.of(case.name, Who::Fitgpt, task).next().is_some();
+        let line = |(rank, task): (u32, Task)| {
+            let thousands = |field| {
+                let rate = self.median(case.name, Who::Fitgpt, task, field);
+                rate.map_or("failed".to_owned(), |rate| format!("{:.1}k", rate / 1e3))
+            };
+            let predicted = thousands("predicted_tokens_per_second");
+            let measured = thousands("tokens_per_second");
+            let reports =
+                self.of(case.name, Who::Fitgpt, task).filter_map(|run| run.outcome.as_ref().ok());
+            let plan = reports.last().and_then(|report| report["plan"].as_str()).unwrap_or("");
+            format!("  {rank}  predicted {predicted}, measured {measured} tok/s: {plan}\n")
+        };
+        let lines: String = (1..).map(of).take_while(is_there).map(line).collect();
+        match lines.is_empty() {
+            true => lines,
+            false => format!("\n{}: the best plans by prediction\n{lines}", case.name),
+        }
     }
 
     fn failures(&self) -> String {
@@ -311,6 +360,17 @@ mod tests {
             });
             run("char", who, Task::WholeRun, 1, report)
         };
+        let train = |task, ms: f64, second: f64| {
+            let report = json!({ "ms_per_iteration": ms, "second_iteration_seconds": second });
+            run("loop", Who::Fitgpt, task, 1, report)
+        };
+        let plan = |rank, predicted: f64, rate: f64| {
+            let report = json!({
+                "predicted_tokens_per_second": predicted, "tokens_per_second": rate,
+                "plan": "64 sequences as 2 x 32",
+            });
+            run("a", Who::Fitgpt, Task::Plan(rank), 1, report)
+        };
         let mut lost = speed("1558m", Who::Nanogpt, 1, 1.0);
         lost.outcome = Err("nanoGPT ran out of memory: \"6 GiB\"".to_owned());
         let runs = vec![
@@ -322,6 +382,11 @@ mod tests {
             speed("char", Who::Fitgpt, 1, 4e6),
             whole(Who::Fitgpt, 40.0),
             whole(Who::Nanogpt, 160.0),
+            train(Task::ColdTrain, 4.59, 9.0),
+            train(Task::WarmTrain, 4.5, 2.25),
+            speed("loop", Who::Fitgpt, 1, 6e5),
+            plan(1, 6e5, 5.9e5),
+            plan(2, 5.95e5, 6e5),
             speed("a", Who::Fitgpt, 2, 606_000.0),
             speed("a", Who::Nanogpt, 2, 490_000.0),
         ];
@@ -354,6 +419,15 @@ mod tests {
             "fitGPT train 40.0 s, 4.00 ms per iteration, best val loss 1.5000; 0.250 of \
              nanoGPT's seconds",
             "fitGPT bench 4.50 ms per iteration",
+            "",
+            "loop: 124M, 64 x 1024: train beside bench",
+            "bench 4.50 ms per iteration",
+            "train, empty cache 4.59 ms per iteration (+2.0 %), the second done after 9.0 s",
+            "train 4.50 ms per iteration (+0.0 %), the second done after 2.2 s",
+            "",
+            "a: the best plans by prediction",
+            "1 predicted 600.0k, measured 590.0k tok/s: 64 sequences as 2 x 32",
+            "2 predicted 595.0k, measured 600.0k tok/s: 64 sequences as 2 x 32",
             "failed: 1558m, nanogpt, iterations, round 1: nanoGPT ran out of memory: \"6 GiB\"",
             "(a) at the end against the start: fitgpt +1.0 %, nanogpt -2.0 %",
         ] {

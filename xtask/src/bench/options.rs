@@ -7,10 +7,10 @@ use std::path::PathBuf;
 /// The flags, for the usage text.
 pub const FLAGS: &str = "[--nanogpt DIR] [--python PY] [--steps N] [--warmup N] [--rounds R] \
      [--threads N] [--case all|NAME,… [--fitgpt PATH] [--vram SIZE] [--compile 0|1] \
-     [--peer-steps N] [--char-iters N] [--together JOBS] [--records DIR]] | --build-only DIR \
+     [--peer-steps N] [--char-iters N] [--best N] [--together JOBS] [--records DIR]] | --build-only DIR \
      [--nanogpt DIR] [--fitgpt PATH] | --table FILE,…";
 
-const KNOWN: [&str; 16] = [
+const KNOWN: [&str; 17] = [
     "--nanogpt",
     "--python",
     "--steps",
@@ -23,6 +23,7 @@ const KNOWN: [&str; 16] = [
     "--compile",
     "--peer-steps",
     "--char-iters",
+    "--best",
     "--together",
     "--records",
     "--build-only",
@@ -54,6 +55,8 @@ pub struct Options {
     peer_steps: Option<u32>,
     /// Length of the whole run, if not that of its config.
     pub char_iters: Option<u32>,
+    /// How many of our best plans are timed as well, in cases that time iterations; 0: none.
+    pub best: u32,
     /// How many programs of nanoGPT are started at a time before anything is timed; 0: each is
     /// started in its turn.
     pub together: u32,
@@ -86,6 +89,7 @@ impl Options {
                 "--steps" => options.steps = at_least(1, &flag, &value)?,
                 "--peer-steps" => options.peer_steps = Some(at_least(1, &flag, &value)?),
                 "--char-iters" => options.char_iters = Some(at_least(1, &flag, &value)?),
+                "--best" => options.best = at_least(0, &flag, &value)?,
                 "--together" => options.together = at_least(0, &flag, &value)?,
                 "--warmup" => options.warmup = at_least(0, &flag, &value)?,
                 "--rounds" => options.rounds = at_least(1, &flag, &value)?,
@@ -110,6 +114,7 @@ impl Options {
             compile: true,
             peer_steps: None,
             char_iters: None,
+            best: 0,
             together: 0,
             records: "bench-history".to_owned(),
             build_only: None,

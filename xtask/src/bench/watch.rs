@@ -130,15 +130,19 @@ impl Watched {
     }
 
     /// The report of a whole run, from the lines that both programs print. Milliseconds of an
-    /// iteration are by the clock: from the first to the last line between two evaluations.
+    /// iteration are by the clock: from the first to the last line between two evaluations. If each
+    /// iteration has a line, it says when the second was done.
     pub fn whole_run(&self) -> Result<Value, String> {
         let mut stretches: Vec<Vec<(f64, f64)>> = vec![Vec::new()];
-        let mut losses = Vec::new();
+        let (mut losses, mut second) = (Vec::new(), None);
         for (seconds, line) in &self.lines {
             if let (Some(iteration), Some(stretch)) =
                 (number_after(line, "iter "), stretches.last_mut())
             {
                 stretch.push((iteration, *seconds));
+                if iteration == 1.0 {
+                    second = Some(*seconds);
+                }
             } else if line.starts_with("step ") {
                 stretches.push(Vec::new());
                 losses.extend(
@@ -154,6 +158,7 @@ impl Watched {
         let ms = median(each.collect()).ok_or("printed no two lines of iterations in a row")?;
         Ok(json!({
             "seconds": self.seconds,
+            "second_iteration_seconds": second,
             "ms_per_iteration": ms,
             "last_iteration": last,
             "evaluations": losses.len(),
@@ -241,7 +246,16 @@ mod tests {
         // 15 and 20 ms.
         assert!((report["ms_per_iteration"].as_f64().unwrap() - 17.5).abs() < 1e-6, "{report}");
         assert_eq!(report["last_iteration"], 40.0);
+        assert!(report["second_iteration_seconds"].is_null());
         assert_eq!((&report["evaluations"], &report["best_val_loss"]), (&json!(2), &json!(2.2)));
+        let lines =
+            [(1.5, "iter 0: loss 4.2"), (1.75, "iter 1: loss 4.2"), (2.0, "iter 2: loss 4.1")];
+        let lines = lines.map(|(seconds, line)| (seconds, line.to_owned())).to_vec();
+        let report = Watched { seconds: 3.0, lines }.whole_run().unwrap();
+        assert_eq!(
+            (&report["second_iteration_seconds"], &report["ms_per_iteration"]),
+            (&json!(1.75), &json!(250.0))
+        );
         let nothing = Watched { seconds: 1.0, lines: vec![(0.5, "iter 0: loss 1".to_owned())] };
         assert!(nothing.whole_run().is_err());
     }
