@@ -7,8 +7,8 @@ use std::path::PathBuf;
 /// The flags, for the usage text.
 pub const FLAGS: &str = "[--nanogpt DIR] [--python PY] [--steps N] [--warmup N] [--rounds R] \
      [--threads N] [--case all|NAME,… [--fitgpt PATH] [--vram SIZE] [--compile 0|1] \
-     [--peer-steps N] [--char-iters N] [--best N] [--together JOBS] [--records DIR]] | --build-only DIR \
-     [--nanogpt DIR] [--fitgpt PATH] | --table FILE,…";
+     [--peer-steps N] [--char-iters N] [--best N] [--together JOBS] [--records DIR]] | \
+     --build-only DIR [--nanogpt DIR] [--fitgpt PATH] | --table FILE,…";
 
 const KNOWN: [&str; 17] = [
     "--nanogpt",

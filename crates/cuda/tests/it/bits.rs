@@ -66,6 +66,27 @@ fn every_level_gives_the_same_bits() {
     }
 }
 
+/// Two slices of different sizes share the room for activations on the host; layers around those
+/// that use it recompute more or less.
+#[test]
+fn mixed_levels_in_two_slices_give_the_same_bits() {
+    let Some(gpu) = gpu() else { return };
+    let options = CudaOptions::new(&gpu);
+    for run in formats() {
+        let run = SmallRun { slices: vec![4, 2], ..run };
+        let want = run.trace(&gpu, &options, ITERATIONS);
+        for levels in [
+            [Level::R2h, Level::R0, Level::R4],
+            [Level::R5, Level::R2h, Level::R2h],
+            [Level::R2h, Level::R6, Level::R2h],
+        ] {
+            let what = format!("{levels:?}");
+            let mixed = SmallRun { levels: levels.to_vec(), offload: Some(1 << 16), ..run.clone() };
+            assert_same(&what, &mixed.trace(&gpu, &options, ITERATIONS), &want);
+        }
+    }
+}
+
 #[test]
 fn state_in_host_memory_gives_the_same_bits() {
     let Some(gpu) = gpu() else { return };
