@@ -19,8 +19,9 @@ use std::ops::Range;
 /// for a copy at full rate.
 pub const OFFLOAD_WINDOW: u64 = 1 << 22;
 
-/// Models beyond 34 billion parameters get larger windows, so that planning stays quick.
-const MOST_WINDOWS: u64 = 1 << 13;
+/// Models beyond 8.6 billion parameters get larger windows, so that planning takes little time and
+/// memory.
+const MOST_WINDOWS: u64 = 1 << 11;
 
 /// Elements of any format whose bytes are a multiple of what views must begin at.
 const ALIGNED: u64 = 128;

@@ -7,7 +7,10 @@ use std::ops::Range;
 /// Disjoint ranges with one value each. Bytes that were never changed have the default.
 #[derive(Debug, Default)]
 pub(crate) struct Ranges<T> {
-    /// Start → (end, value).
+    /// The only range, as long as every change was to this one: most tensors are touched whole, and
+    /// a plan has thousands.
+    only: Option<(Range<u64>, T)>,
+    /// Otherwise start → (end, value).
     parts: BTreeMap<u64, (u64, T)>,
 }
 
@@ -15,6 +18,19 @@ impl<T: Copy + Default> Ranges<T> {
     /// Changes the value of every byte in a range. `change` is called once for each part with one
     /// value.
     pub(crate) fn change(&mut self, range: Range<u64>, mut change: impl FnMut(&mut T)) {
+        if range.is_empty() {
+            return;
+        }
+        if self.parts.is_empty() {
+            let (only, value) = self.only.get_or_insert_with(|| (range.clone(), T::default()));
+            if *only == range {
+                change(value);
+                return;
+            }
+        }
+        if let Some((only, value)) = self.only.take() {
+            self.parts.insert(only.start, (only.end, value));
+        }
         self.cut(range.start);
         self.cut(range.end);
         let (mut at, mut gaps) = (range.start, Vec::new());
@@ -52,17 +68,24 @@ mod tests {
 
     #[test]
     fn every_byte_has_the_value_that_it_was_given() {
-        let mut ranges = Ranges::<u32>::default();
-        let mut bytes = [0u32; 12];
-        for (step, range) in [2..5, 4..9, 0..1, 3..4, 0..12, 5..5, 6..7].into_iter().enumerate() {
-            let bit = 1 << step;
-            ranges.change(range.clone(), |value| *value |= bit);
-            bytes[range.start as usize..range.end as usize].iter_mut().for_each(|b| *b |= bit);
-        }
-        for (at, byte) in bytes.iter().enumerate() {
-            let mut found = Vec::new();
-            ranges.change(at as u64..at as u64 + 1, |value| found.push(*value));
-            assert_eq!(found, [*byte], "{at}");
+        for changes in [
+            &[2..5, 4..9, 0..1, 3..4, 0..12, 5..5, 6..7][..],
+            &[5..5, 2..5, 2..5, 4..4, 9..12, 2..5],
+            &[0..12, 0..12, 0..6],
+            &[2..5, 2..5],
+        ] {
+            let mut ranges = Ranges::<u32>::default();
+            let mut bytes = [0u32; 12];
+            for (step, range) in changes.iter().enumerate() {
+                let bit = 1 << step;
+                ranges.change(range.clone(), |value| *value |= bit);
+                bytes[range.start as usize..range.end as usize].iter_mut().for_each(|b| *b |= bit);
+            }
+            for (at, byte) in bytes.iter().enumerate() {
+                let mut found = Vec::new();
+                ranges.change(at as u64..at as u64 + 1, |value| found.push(*value));
+                assert_eq!(found, [*byte], "{at} of {changes:?}");
+            }
         }
     }
 }
