@@ -45,14 +45,28 @@ const LAST_LAYERS: usize = 3;
 /// (`docs/experiments.md`).
 const LINK_SHARE: f64 = 0.75;
 
-/// A cut and the estimates for it.
+/// A way to cut an iteration, and the estimates for it. Its slices are not listed: there may be
+/// thousands of each of many candidates.
 pub struct Candidate {
-    /// The cut, with the default options for optimizer state. The caller sets those.
-    pub cut: Cut,
+    /// Sequences of the iteration, and how many slices they are divided into.
+    sequences: u64,
+    parts: u64,
+    head_chunk: u64,
+    /// What each layer keeps.
+    pub levels: Vec<Level>,
     /// Predicted seconds of an iteration.
     seconds: f64,
     /// Estimated bytes of the training segments and the kernels' scratch.
     pub bytes: u64,
+}
+
+impl Candidate {
+    /// The cut, with the default options for optimizer state. The caller sets those.
+    pub fn cut(self) -> Cut {
+        let Candidate { head_chunk, levels, .. } = self;
+        let slices = near_equal(self.sequences, self.parts);
+        Cut { slices, head_chunk, levels, state_options: StateOptions::DEFAULT }
+    }
 }
 
 /// All candidates of a run.
@@ -157,15 +171,17 @@ impl<'a> Candidates<'a> {
         let Some(mix) = self.mix(probes, chunk, available)? else {
             return Ok(None);
         };
-        let slices = near_equal(self.sequences, parts);
+        let parts = parts.clamp(1, self.sequences.max(1));
         let largest = mix.seconds + first.rest_seconds(chunk);
-        let smaller = self.smaller_seconds(&slices, &mix, chunk)?;
-        let seconds = smaller.map_or(largest * slices.len() as f64, |(count, seconds)| {
-            count as f64 * seconds + (slices.len() - count) as f64 * largest
+        let smaller = self.smaller_seconds(parts, &mix, chunk)?;
+        let seconds = smaller.map_or(largest * parts as f64, |(count, seconds)| {
+            count as f64 * seconds + (parts - count) as f64 * largest
         });
-        let state_options = StateOptions::DEFAULT;
         Ok(Some(Candidate {
-            cut: Cut { slices, head_chunk: chunk, levels: mix.levels(), state_options },
+            sequences: self.sequences,
+            parts,
+            head_chunk: chunk,
+            levels: mix.levels(),
             seconds,
             bytes: mix.bytes.saturating_add(first.scratch),
         }))
@@ -228,14 +244,12 @@ impl<'a> Candidates<'a> {
     /// alike. Their matmuls may fill the device better or worse.
     fn smaller_seconds(
         &self,
-        slices: &[u64],
+        parts: u64,
         mix: &Mix,
         chunk: u64,
-    ) -> Result<Option<(usize, f64)>, PlanError> {
-        let (Some(&largest), Some(&rows)) = (slices.first(), slices.last()) else {
-            return Ok(None);
-        };
-        if rows == largest {
+    ) -> Result<Option<(u64, f64)>, PlanError> {
+        let (rows, larger) = (self.sequences / parts, self.sequences % parts);
+        if larger == 0 {
             return Ok(None);
         }
         // What is outside the layers takes as long at any level.
@@ -243,7 +257,7 @@ impl<'a> Candidates<'a> {
         for (count, probe) in mix.all().filter(|(count, _)| *count > 0) {
             seconds += *count as f64 * self.prober.probe(rows, probe.level)?.layer.seconds;
         }
-        Ok(Some((slices.iter().filter(|&&slice| slice == rows).count(), seconds)))
+        Ok(Some((parts - larger, seconds)))
     }
 
     /// A probe of each level for slices of `rows` sequences, those that keep most first; none if

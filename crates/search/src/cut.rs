@@ -19,7 +19,7 @@ pub struct Cut {
 impl Cut {
     /// How many layers keep activations in host memory.
     pub fn layers_on_host(&self) -> usize {
-        self.levels.iter().filter(|level| level.uses_host()).count()
+        layers_on_host(&self.levels)
     }
 
     /// The same without host memory for activations: these layers compute them again. It gives the
@@ -28,6 +28,11 @@ impl Cut {
         let level = |level: &Level| if level.uses_host() { Level::R4 } else { *level };
         Cut { levels: self.levels.iter().map(level).collect(), ..self.clone() }
     }
+}
+
+/// How many of these layers keep activations in host memory.
+pub(crate) fn layers_on_host(levels: &[Level]) -> usize {
+    levels.iter().filter(|level| level.uses_host()).count()
 }
 
 /// The near-equal parts of `sequences`, larger ones first.

@@ -10,7 +10,7 @@
 //! A backend takes a plan only with its proof (`plan::verify`), which shares no code with this.
 
 use crate::candidates::Candidates;
-use crate::cut::Cut;
+use crate::cut::{Cut, layers_on_host};
 use crate::error::SearchError;
 use crate::host_bytes::HostBytes;
 use crate::machine::{Machine, StateOptions};
@@ -136,7 +136,7 @@ impl Task<'_> {
             let Some(candidate) = candidates.best(available)? else {
                 break;
             };
-            let is_known = candidates.may_use_host() && candidate.cut.layers_on_host() == 0;
+            let is_known = candidates.may_use_host() && layers_on_host(&candidate.levels) == 0;
             let is_far = candidate.bytes as f64 > limit as f64 * FAR_FROM_FITTING;
             if available > limit && (is_known || is_far) {
                 available = limit;
@@ -145,7 +145,7 @@ impl Task<'_> {
             if is_known {
                 return Ok(None); // the caller has this plan
             }
-            match self.build_if_it_fits(candidate.cut)? {
+            match self.build_if_it_fits(candidate.cut())? {
                 Built::Fits(planned) => return Ok(Some((*planned, available == u64::MAX))),
                 Built::HostIsFull => return Ok(None),
                 Built::Over(bytes) if available <= limit => {
@@ -185,9 +185,10 @@ impl Task<'_> {
         let [outside, _] = self.outside_slices()?;
         let limit = self.machine.budget.get().saturating_sub(outside);
         for candidate in candidates.within(limit, LISTED)? {
-            let like = |planned: &Planned| planned.program.train_slices == candidate.cut.slices;
+            let cut = candidate.cut();
+            let like = |planned: &Planned| planned.program.train_slices == cut.slices;
             if best.len() < count && !best.iter().any(like) {
-                best.extend(self.corrected(candidates, candidate.cut, limit)?);
+                best.extend(self.corrected(candidates, cut, limit)?);
             }
         }
         Ok(())
@@ -207,7 +208,7 @@ impl Task<'_> {
                 Built::Over(bytes) => available = available.saturating_sub(bytes),
             }
             match candidates.again(&cut, available)? {
-                Some(smaller) => cut = smaller.cut,
+                Some(smaller) => cut = smaller.cut(),
                 None => return Ok(None),
             }
         }
