@@ -43,8 +43,8 @@ fn words(line: &str) -> Vec<String> {
 }
 
 /// A folder with what a clone has and the commands use.
-fn clone() -> TempDir {
-    let dir = TempDir::empty("readme");
+fn clone(name: &str) -> TempDir {
+    let dir = TempDir::empty(name);
     for name in ["LICENSE-APACHE", "LICENSE-MIT", "README.md"] {
         dir.write(name, &std::fs::read(root().join(name)).unwrap());
     }
@@ -105,7 +105,7 @@ fn run(dir: &TempDir, command: &[String]) -> Ended {
 
 #[test]
 fn every_command_of_the_readme_works_in_order() {
-    let dir = clone();
+    let dir = clone("readme");
     let all = commands();
     let fitgpt = |command: &Vec<String>| match command.first().map(String::as_str) {
         Some("fitgpt") => Some(command[1..].to_vec()),
@@ -147,6 +147,33 @@ fn lists_of_the_readme_are_the_tables() {
     assert_eq!(listed, data::known::DATA_SETS.map(|row| row.name));
     let languages: Vec<&str> = between("--lang ", "`").split('|').collect();
     assert_eq!(languages, doctor::words::Language::CODES);
+}
+
+/// The plan that the README quotes, and the picture of its arena, are those of the command above
+/// them. `UPDATE_SNAPSHOTS=1 cargo test -p fitgpt --test it readme` draws the picture again.
+#[test]
+fn the_plan_of_the_readme_is_the_program_s() {
+    let dir = clone("readme-plan");
+    let is_it = |command: &&Vec<String>| command[..2] == ["fitgpt", "plan"];
+    let all = commands();
+    let command = all.iter().find(is_it).expect("the README plans something");
+    let mut words: Vec<&str> = command[1..].iter().map(String::as_str).collect();
+    words.extend(["--svg", "arena.svg"]);
+    let printed = dir.run(&words).out;
+    let one_line = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let start = printed.find("plan: ").expect("a line with the plan");
+    let plan = one_line(printed[start..].lines().next().unwrap());
+    let text = std::fs::read_to_string(root().join("README.md")).unwrap();
+    assert!(one_line(&text).contains(&plan), "the README does not quote '{plan}'");
+
+    let picture = root().join("docs/arena.svg");
+    let drawn = std::fs::read_to_string(dir.path("arena.svg")).unwrap();
+    if std::env::var_os("UPDATE_SNAPSHOTS").is_some() {
+        std::fs::write(&picture, &drawn).unwrap();
+    }
+    let kept = std::fs::read_to_string(&picture).unwrap();
+    let message = "UPDATE_SNAPSHOTS=1 cargo test -p fitgpt --test it readme draws it again";
+    assert!(kept == drawn, "docs/arena.svg is not the arena of '{plan}'; {message}");
 }
 
 /// Files that the README shows or links to.
