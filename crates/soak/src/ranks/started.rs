@@ -18,6 +18,14 @@ const MARK: &str = "FITGPT_SOAK_RUN";
 /// How long after `mpiexec` its ranks may still be there.
 const AFTERWARDS: Duration = Duration::from_secs(3);
 
+/// Starts `mpiexec` with SIGPIPE ignored, as `fitgpt` itself runs. Otherwise MPICH's may write to a
+/// rank that has just been killed, die of that signal without a word, and take with it the ranks
+/// that could have said why.
+const LAUNCH: &str = "trap '' PIPE; exec \"$0\" \"$@\"";
+
+/// Lines of what a run printed that a finding shows.
+const LAST_LINES: usize = 12;
+
 /// What is started.
 pub struct Programs {
     pub mpiexec: PathBuf,
@@ -38,6 +46,8 @@ pub struct Ended {
     pub errors: String,
     /// Whether the launcher has said that a rank is gone.
     is_told: bool,
+    /// How the launcher ended, and the end of what all printed, for a finding.
+    last_words: String,
 }
 
 /// Ranks whose end may be said to be the cause.
@@ -70,7 +80,8 @@ impl Started {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let mark = format!("{}-{number}", std::process::id());
-        let mut command = Job::program(&programs.mpiexec, place);
+        let mut command = Job::program(Path::new("/bin/sh"), place);
+        command.args(["-c", LAUNCH]).arg(&programs.mpiexec);
         fill(&mut command);
         command.env(MARK, &mark).env("FITGPT_SILENCE", SILENCE.as_secs().to_string());
         // Less than a pipe holds; read after the end.
@@ -142,18 +153,20 @@ impl Started {
     /// The same for a fault that takes longer to be noticed.
     pub fn after_within(self, bound: Duration, fault: Option<Instant>) -> Result<Ended, String> {
         let Some(fault) = fault else {
-            let (since, errors, is_told) = (None, String::new(), false);
-            return self.finished().map(|()| Ended { since, errors, is_told });
+            return self.finished().map(|()| Ended::undisturbed());
         };
         let Some(output) = self.output(bound)? else {
-            return Ok(Ended { since: None, errors: String::new(), is_told: false });
+            return Ok(Ended::undisturbed());
         };
         let errors = String::from_utf8_lossy(&output.stderr).into_owned();
         // The run may have been done when the fault came.
         let since = (!output.status.success()).then(|| fault.elapsed());
         let said = String::from_utf8_lossy(&output.stdout);
         let is_told = said.contains("BAD TERMINATION") || errors.contains("[mpiexec@");
-        Ok(Ended { since, errors, is_told })
+        let last: Vec<&str> = said.lines().rev().take(LAST_LINES).collect();
+        let last: Vec<&str> = last.into_iter().rev().collect();
+        let last_words = format!("{}; printed at last:\n{}", output.status, last.join("\n"));
+        Ok(Ended { since, errors, is_told, last_words })
     }
 
     /// Waits for the end of the launcher and of all ranks. What does not end is killed and a
@@ -187,6 +200,12 @@ impl Started {
 }
 
 impl Ended {
+    /// The end of a run that no fault has reached.
+    fn undisturbed() -> Ended {
+        let (errors, last_words) = (String::new(), String::new());
+        Ended { since: None, errors, is_told: false, last_words }
+    }
+
     /// Who said what happened: us, or only the launcher.
     ///
     /// # Errors
@@ -206,7 +225,12 @@ impl Ended {
             // it deems fatal afterwards.
             (0, 0) if self.errors.contains("Fatal error in internal_") => Ok("MPI"),
             (right, all) if right == all && all > 0 => Ok("fitgpt"),
-            _ => Err(format!("ranks {:?} were to blame: {}", blamed.ranks, self.errors.trim())),
+            _ => Err(format!(
+                "ranks {:?} were to blame: {}\nmpiexec: {}",
+                blamed.ranks,
+                self.errors.trim(),
+                self.last_words
+            )),
         }
     }
 }
