@@ -32,9 +32,9 @@ impl WarpgroupLinear {
     /// With fewer tiles than this, the library is faster: it divides sums as well.
     const LEAST_TILES: u64 = 66;
 
-    /// With fewer numbers in a sum, the matmul hides less of the GELU beside it. The narrowest
-    /// model that was measured has 576; by those times, at about 380 a pass of its own is as fast.
-    const LEAST_WITH_GELU: u64 = 512;
+    /// With fewer numbers in a sum, the matmul hides less of the GELU beside it. Narrower models
+    /// than nanoGPT's character model, which has 384, were not measured.
+    const LEAST_WITH_GELU: u64 = 384;
 
     /// An output must be this many times as wide as its input, as GPT's hidden layer is. Other
     /// matmuls have no GELU next to them, and for them the library's best algorithm is 1 % faster.

@@ -336,7 +336,7 @@ fn made_again(run: &Run, level: Level) -> Vec<&'static str> {
 
 /// Whether GELU is computed with the matmul next to it: in 16 bits, in models that are wide enough.
 fn joins_gelu(run: &Run) -> bool {
-    run.formats[0] != Dtype::F32 && run.dims.n_embd >= 576
+    run.formats[0] != Dtype::F32 && run.dims.n_embd >= 384
 }
 
 #[test]
