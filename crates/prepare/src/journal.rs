@@ -97,6 +97,12 @@ impl Journal {
         })
     }
 
+    /// Whether nothing was written yet.
+    #[must_use]
+    pub fn is_new(&self) -> bool {
+        self.totals == Totals::default()
+    }
+
     /// Describes an impossible count, if there is one.
     #[must_use]
     pub fn impossible(&self) -> Option<String> {

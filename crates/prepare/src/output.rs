@@ -83,7 +83,7 @@ pub fn look(folder: &Path, expected: &Expected<'_>) -> Result<FolderState> {
     if whole && !overwrite {
         return Err(PrepareError::OtherDataSet { path: folder.to_owned() });
     }
-    let is_begun = |journal: &Journal| !journal.complete && journal.totals != Totals::default();
+    let is_begun = |journal: &Journal| !journal.complete && !journal.is_new();
     let other = journal.as_ref().is_some_and(is_begun);
     Ok(FolderState::Nothing { other })
 }
@@ -123,8 +123,9 @@ fn incomplete(folder: &Path, missing: &[String]) -> PrepareError {
 /// The token files that are being written.
 pub struct Output {
     folder: PathBuf,
-    train: BufWriter<File>,
-    val: BufWriter<File>,
+    /// None until there is something to write. Until then the folder stays as it is, and with it
+    /// the data set that is going to be replaced.
+    files: Option<Files>,
     /// Counts everything written, including what is not synced yet.
     pub journal: Journal,
     safe_since: Instant,
@@ -136,39 +137,53 @@ pub struct Output {
     failed: bool,
 }
 
+/// The partial files.
+struct Files {
+    train: BufWriter<File>,
+    val: BufWriter<File>,
+}
+
+impl Files {
+    /// Makes empty ones, and removes the data set that was in the folder.
+    fn create(folder: &Path, journal: &Journal) -> Result<Files> {
+        // Before the files are truncated, because an older journal counts what is in them.
+        journal.write(folder)?;
+        let files = Files::open(folder, journal)?;
+        for name in ["train.bin", "val.bin", "meta.pkl", "tokenizer.json"] {
+            remove(&folder.join(name))?;
+        }
+        Ok(files)
+    }
+
+    /// Opens them at the state of `journal` and truncates what was written after it.
+    fn open(folder: &Path, journal: &Journal) -> Result<Files> {
+        let Totals { train_tokens, val_tokens, .. } = journal.totals;
+        let train = open_part(folder, Split::Train, train_tokens)?;
+        let val = open_part(folder, Split::Val, val_tokens)?;
+        let buffered = |file| BufWriter::with_capacity(BUFFER, file);
+        Ok(Files { train: buffered(train), val: buffered(val) })
+    }
+}
+
 fn part(folder: &Path, split: Split) -> PathBuf {
     folder.join(format!("{}.bin.part", split.name()))
 }
 
 impl Output {
-    /// Opens the partial files at the state of `journal` and truncates what was written after it.
+    /// Continues at the state of `journal`. A new preparation touches no file before it has tokens
+    /// to write.
     ///
     /// # Errors
     ///
     /// When the disk fails, or a file is shorter than the journal says.
     pub fn open(folder: &Path, journal: Journal, _: &Lock) -> Result<Output> {
-        let Totals { train_tokens, val_tokens, .. } = journal.totals;
-        let is_new = journal.totals == Totals::default();
-        if is_new {
-            // Written before the files are truncated, because an older journal counts what is in
-            // them.
-            journal.write(folder)?;
-        }
-        let train = open_part(folder, Split::Train, train_tokens)?;
-        let val = open_part(folder, Split::Val, val_tokens)?;
-        if is_new {
-            // Remove the files of an older data set.
-            for name in ["train.bin", "val.bin", "meta.pkl", "tokenizer.json"] {
-                remove(&folder.join(name))?;
-            }
-        }
-        let buffered = |file| BufWriter::with_capacity(BUFFER, file);
-        let (train, val) = (buffered(train), buffered(val));
-        let folder = folder.to_owned();
+        let files = match journal.is_new() {
+            true => None,
+            false => Some(Files::open(folder, &journal)?),
+        };
         Ok(Output {
-            folder,
-            train,
-            val,
+            folder: folder.to_owned(),
+            files,
             journal,
             safe_since: Instant::now(),
             pause: PAUSE,
@@ -183,9 +198,16 @@ impl Output {
     ///
     /// When the disk fails.
     pub fn append(&mut self, split: Split, tokens: &[u16]) -> Result<()> {
+        if tokens.is_empty() {
+            return Ok(());
+        }
+        let files = match &mut self.files {
+            Some(files) => files,
+            none => none.insert(Files::create(&self.folder, &self.journal)?),
+        };
         let (writer, count) = match split {
-            Split::Train => (&mut self.train, &mut self.journal.totals.train_tokens),
-            Split::Val => (&mut self.val, &mut self.journal.totals.val_tokens),
+            Split::Train => (&mut files.train, &mut self.journal.totals.train_tokens),
+            Split::Val => (&mut files.val, &mut self.journal.totals.val_tokens),
         };
         let path = part(&self.folder, split);
         let bytes = count.saturating_add(tokens.len() as u64).saturating_mul(2);
@@ -222,13 +244,17 @@ impl Output {
     }
 
     /// Syncs everything written so far, then the journal. Afterwards a power cut cannot lose it.
+    /// If nothing was written, there is nothing to save.
     ///
     /// # Errors
     ///
     /// When the disk fails, or failed before; the last safe state remains.
     pub fn save(&mut self) -> Result<()> {
         self.check_written()?;
-        for (writer, split) in [(&mut self.train, Split::Train), (&mut self.val, Split::Val)] {
+        let Some(Files { train, val }) = &mut self.files else {
+            return Ok(());
+        };
+        for (writer, split) in [(train, Split::Train), (val, Split::Val)] {
             let synced = writer.flush().and_then(|()| writer.get_ref().sync_data());
             self.failed |= synced.is_err();
             synced.map_err(PrepareError::io(&part(&self.folder, split), "write tokens"))?;

@@ -2,6 +2,7 @@
 
 use crate::fixture::{TempDir, documents, jsonl, parquet, run, some, twentieth};
 use ::parquet::basic::Compression;
+use fitgpt_prepare::TokenizerChoice;
 
 /// A document that is much longer than a piece still gives the tokens of the whole document.
 #[test]
@@ -60,6 +61,31 @@ fn a_second_call_finds_the_work_done() {
     assert!(refused.contains("--overwrite"), "{refused}");
     other.overwrite = true;
     assert!(run(other).unwrap().val_tokens > first.val_tokens);
+}
+
+/// Without a server, and with a file that has no text.
+#[test]
+fn a_call_that_gets_no_text_leaves_the_data_set_alone() {
+    let dir = TempDir::new("no-text");
+    let source = dir.write("a.txt", "word ".repeat(100).as_bytes());
+    run(dir.request(&source, "out")).unwrap();
+    let names = ["train.bin", "val.bin", "prepare.json"].map(|name| format!("out/{name}"));
+    let content = || names.each_ref().map(|name| std::fs::read(dir.path(name)).unwrap());
+    let before = content();
+    let nothing = dir.write("b.jsonl", b"{\"text\": null}\n{\"text\": null}\n");
+    for unusable in ["http://127.0.0.1:1/text.txt", &nothing] {
+        for tokenizer in [TokenizerChoice::Gpt2, TokenizerChoice::Char] {
+            let mut request = dir.request(unusable, "out");
+            (request.overwrite, request.tokenizer) = (true, Some(tokenizer.clone()));
+            let error = run(request).unwrap_err();
+            assert!(content() == before, "{unusable}, {tokenizer:?}: {error}");
+        }
+    }
+    run(dir.request("http://127.0.0.1:1/text.txt", "new")).unwrap_err();
+    for (folder, files) in [("out", names.len()), ("new", 0)] {
+        let left: Vec<_> = std::fs::read_dir(dir.path(folder)).unwrap().collect();
+        assert_eq!(left.len(), files, "{left:?}");
+    }
 }
 
 /// A kill between the last token and the last rename, with and without a limit on tokens.
