@@ -17,11 +17,12 @@ pub fn fuse(schedule: &mut Schedule, segment: SegmentId, scratch: &dyn Scratch) 
     // For each step before the rewrite, its index in `out`.
     let mut moved = Vec::with_capacity(steps.len());
     let mut has_changed = false;
+    let last_uses = last_uses(tensors, steps);
     for (index, step) in steps.iter().enumerate() {
         let needed = |id: TensorId| {
             let tensor = tensors.get(id);
             let is_local = tensor.scope == Scope::Segment(segment) && tensor.io != Io::Output;
-            !is_local || steps[index + 1..].iter().any(|step| touches(tensors, step, id))
+            !is_local || last_uses[tensors.root(id).0.index()] > Some(index)
         };
         let on_lane = out.last_mut().filter(|before| before.lane == step.lane);
         let pair = on_lane.and_then(|first| {
@@ -97,8 +98,14 @@ fn with_residual(tensors: &Tensors, linear: &Linear, norm: &LayerNorm) -> Option
     (has_one_format && is_plain).then(|| Joined { op: op.into(), rest: Some(rest.into()) })
 }
 
-/// Whether a step touches any of a tensor's memory.
-fn touches(tensors: &Tensors, step: &Step, id: TensorId) -> bool {
-    let root = tensors.root(id).0;
-    step.operands().iter().any(|operand| tensors.root(operand.tensor).0 == root)
+/// The last step that touches any of a tensor's memory, by the tensor that owns it; None if no step
+/// does.
+fn last_uses(tensors: &Tensors, steps: &[Step]) -> Vec<Option<usize>> {
+    let mut last = vec![None; tensors.len()];
+    for (index, step) in steps.iter().enumerate() {
+        for operand in step.operands() {
+            last[tensors.root(operand.tensor).0.index()] = Some(index);
+        }
+    }
+    last
 }
