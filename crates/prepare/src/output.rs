@@ -144,12 +144,14 @@ struct Files {
 }
 
 impl Files {
-    /// Makes empty ones, and removes the data set that was in the folder.
-    fn create(folder: &Path, journal: &Journal) -> Result<Files> {
+    /// Makes empty ones, and removes the tokens of the data set that was in the folder. Its other
+    /// files stay until the end, because the tokenizer may be the one that is used now.
+    fn create(folder: &Path, settings: &str) -> Result<Files> {
+        let start = Journal { settings: settings.to_owned(), ..Journal::default() };
         // Before the files are truncated, because an older journal counts what is in them.
-        journal.write(folder)?;
-        let files = Files::open(folder, journal)?;
-        for name in ["train.bin", "val.bin", "meta.pkl", "tokenizer.json"] {
+        start.write(folder)?;
+        let files = Files::open(folder, &start)?;
+        for name in ["train.bin", "val.bin"] {
             remove(&folder.join(name))?;
         }
         Ok(files)
@@ -203,7 +205,7 @@ impl Output {
         }
         let files = match &mut self.files {
             Some(files) => files,
-            none => none.insert(Files::create(&self.folder, &self.journal)?),
+            none => none.insert(Files::create(&self.folder, &self.journal.settings)?),
         };
         let (writer, count) = match split {
             Split::Train => (&mut files.train, &mut self.journal.totals.train_tokens),
@@ -234,7 +236,7 @@ impl Output {
     ///
     /// When the disk fails.
     pub fn save_sometimes(&mut self) -> Result<bool> {
-        if self.safe_since.elapsed() < self.pause {
+        if self.files.is_none() || self.safe_since.elapsed() < self.pause {
             return Ok(false);
         }
         let start = Instant::now();
@@ -288,8 +290,10 @@ impl Output {
             Some(meta) => journal::replace(&meta_path, &meta.to_pickle())?,
             None => remove(&meta_path)?,
         }
-        if let Some(content) = tokenizer {
-            journal::replace(&self.folder.join("tokenizer.json"), content)?;
+        let tokenizer_path = self.folder.join("tokenizer.json");
+        match tokenizer {
+            Some(content) => journal::replace(&tokenizer_path, content)?,
+            None => remove(&tokenizer_path)?,
         }
         self.journal.complete = true;
         self.save()?;

@@ -56,11 +56,9 @@ impl Shelf {
             let made = std::fs::create_dir_all(&self.folder);
             made.map_err(PrepareError::io(&self.folder, "create the folder for downloads"))?;
             let checksum = sha256.clone().map(Checksum::Sha256);
-            let fetched = self.client.fetch(url, checksum.as_ref(), &path);
-            if fetched.is_err() {
-                let _ = std::fs::remove_dir(&self.folder); // only if nothing of it has arrived
-            }
-            fetched?;
+            self.client.fetch(url, checksum.as_ref(), &path).inspect_err(|_| {
+                let _ = std::fs::remove_dir(&self.folder); // only if it is empty
+            })?;
         }
         Ok(path)
     }

@@ -363,8 +363,8 @@ impl Case {
     }
 }
 
-/// Iterations of the case `loop`, in `train` and in `bench`: as many in both, because a GPU at its
-/// power limit is 2 % slower after ten seconds than in the first.
+/// Iterations of the case `loop`, in `train` and in `bench`. As many in both: a GPU that has
+/// reached its power limit, after about ten seconds, is 2 % slower than a cool one.
 const LOOP_ITERATIONS: u32 = 100;
 
 /// Settings of `train` in the case `loop`: a line for each iteration, and one short evaluation

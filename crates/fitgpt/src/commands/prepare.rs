@@ -55,7 +55,7 @@ flags! {
         dry_run: bool = "--dry-run";
         /// keep downloaded files in FOLDER/downloads
         keep_downloads: bool = "--keep-downloads";
-        /// replace another data set in FOLDER
+        /// replace another data set in FOLDER; it stays until the new one has tokens
         overwrite: bool = "--overwrite";
         /// start even if the disk seems too small
         ignore_space: bool = "--ignore-space";

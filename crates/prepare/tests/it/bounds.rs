@@ -73,7 +73,8 @@ fn a_call_that_gets_no_text_leaves_the_data_set_alone() {
     let content = || names.each_ref().map(|name| std::fs::read(dir.path(name)).unwrap());
     let before = content();
     let nothing = dir.write("b.jsonl", b"{\"text\": null}\n{\"text\": null}\n");
-    for unusable in ["http://127.0.0.1:1/text.txt", &nothing] {
+    let absent = ["http://127.0.0.1:1/text.txt", "http://127.0.0.1:1/text.jsonl"];
+    for unusable in [absent[0], absent[1], &nothing] {
         for tokenizer in [TokenizerChoice::Gpt2, TokenizerChoice::Char] {
             let mut request = dir.request(unusable, "out");
             (request.overwrite, request.tokenizer) = (true, Some(tokenizer.clone()));
@@ -81,11 +82,24 @@ fn a_call_that_gets_no_text_leaves_the_data_set_alone() {
             assert!(content() == before, "{unusable}, {tokenizer:?}: {error}");
         }
     }
-    run(dir.request("http://127.0.0.1:1/text.txt", "new")).unwrap_err();
+    run(dir.request(absent[0], "new")).unwrap_err();
     for (folder, files) in [("out", names.len()), ("new", 0)] {
         let left: Vec<_> = std::fs::read_dir(dir.path(folder)).unwrap().collect();
         assert_eq!(left.len(), files, "{left:?}");
     }
+}
+
+#[test]
+fn a_call_that_gets_no_text_leaves_an_unfinished_data_set_alone() {
+    let dir = TempDir::new("no-text-unfinished");
+    let source = dir.write("a.txt", "word ".repeat(100).as_bytes());
+    let totals = run(dir.request(&source, "out")).unwrap();
+    std::fs::rename(dir.path("out/train.bin"), dir.path("out/train.bin.part")).unwrap();
+    let (journal, tokens) = (dir.read("out/prepare.json"), dir.read("out/train.bin.part"));
+    run(dir.request("http://127.0.0.1:1/text.jsonl", "out")).unwrap_err();
+    assert!(dir.read("out/prepare.json") == journal && dir.read("out/train.bin.part") == tokens);
+    assert_eq!(run(dir.request(&source, "out")).unwrap(), totals);
+    assert!(dir.read("out/train.bin") == tokens);
 }
 
 /// A kill between the last token and the last rename, with and without a limit on tokens.

@@ -25,6 +25,17 @@ fn a_tokenizer_json_is_followed() {
     assert_eq!(meta.vocab_size, 50257);
     assert_eq!(dir.read("out/tokenizer.json"), dir.read("tokenizer.json"));
 
+    // The tokenizer of the data set that is replaced.
+    let (tokens, own) = (dir.read("out/train.bin"), dir.read("out/tokenizer.json"));
+    request.tokenizer = Some(TokenizerChoice::Json(dir.path("out/tokenizer.json")));
+    request.overwrite = true;
+    run(request.clone()).unwrap();
+    assert!(dir.read("out/train.bin") == tokens && dir.read("out/tokenizer.json") == own);
+    request.tokenizer = Some(TokenizerChoice::Gpt2);
+    run(request.clone()).unwrap();
+    assert!(!dir.path("out/tokenizer.json").exists() && !dir.path("out/meta.pkl").exists());
+    request.tokenizer = Some(TokenizerChoice::Json(path.clone().into()));
+
     file["model"]["vocab"]["too far"] = json!(65536);
     let mut unigram = gpt2_json();
     unigram["model"]["type"] = json!("Unigram");
