@@ -24,6 +24,16 @@ pub trait Sink: Send {
         false
     }
 
+    /// Whether what it writes is a record of the run, which a checkpoint must not be ahead of.
+    fn keeps_record(&self) -> bool {
+        false
+    }
+
+    /// Writes what it has collected, because a checkpoint is about to be put in its place.
+    fn settle(&mut self) -> Result<(), SinkError> {
+        Ok(())
+    }
+
     /// Handles an event. The first error becomes a notice for the other sinks. The run continues,
     /// and this sink still gets events.
     fn take(&mut self, event: &Event) -> Result<(), SinkError>;
@@ -40,6 +50,7 @@ pub struct Emitter {
 
 struct SinkThread {
     takes_every_event: bool,
+    keeps_record: bool,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -53,10 +64,12 @@ impl Emitter {
         let mut emitter = Emitter { clock, queues, sinks: threads };
         for (index, sink) in sinks.into_iter().enumerate() {
             let (takes_every_event, name) = (sink.takes_every_event(), sink.name());
+            let keeps_record = sink.keeps_record();
             let queues = Arc::clone(&emitter.queues);
             let mut worker = Worker { sink, index, queues, clock, has_failed: false };
             let thread = Builder::new().name(name.to_string()).spawn(move || worker.run())?;
-            emitter.sinks.push(SinkThread { takes_every_event, thread: Some(thread) });
+            let thread = Some(thread);
+            emitter.sinks.push(SinkThread { takes_every_event, keeps_record, thread });
         }
         Ok(emitter)
     }
@@ -83,6 +96,14 @@ impl Emitter {
         self.clock.now().seconds
     }
 
+    /// Asks the sinks that keep a record to write what they were sent so far.
+    pub fn settle(&self) -> Settling {
+        let keeps_record = |index: &usize| self.sinks.get(*index).is_some_and(|s| s.keeps_record);
+        let records = (0..self.queues.len()).filter(keeps_record);
+        let asked = records.map(|index| (index, self.queues[index].ask_to_settle())).collect();
+        Settling { queues: Arc::clone(&self.queues), asked }
+    }
+
     /// Waits until the sinks have handled everything sent so far, but not for one that stalls. For
     /// the first it waits until `stop` is set: false if that one stalls even then.
     pub fn flush(&self, stop: &AtomicBool) -> bool {
@@ -92,6 +113,22 @@ impl Emitter {
             is_whole = queue.flush(&|| index > 0 || stop.load(Ordering::Relaxed));
         }
         is_whole
+    }
+}
+
+/// Sinks that write what they were sent.
+pub struct Settling {
+    queues: Arc<[Queue]>,
+    /// Indices of queues, and what to wait for in each.
+    asked: Vec<(usize, u64)>,
+}
+
+impl Settling {
+    /// Waits until they have, but not for one that stalls.
+    pub fn wait(&self) {
+        for &(index, events) in &self.asked {
+            self.queues[index].wait_settled(events);
+        }
     }
 }
 
@@ -136,7 +173,13 @@ impl Worker {
     fn run(&mut self) {
         let queues = Arc::clone(&self.queues);
         let own = Abandoned(&queues[self.index]);
-        while let Some(Taken { dropped, event }) = own.0.take() {
+        while let Some(taken) = own.0.take() {
+            let Taken::Event { dropped, event } = taken else {
+                if !self.call(|sink| sink.settle()) {
+                    return;
+                }
+                continue;
+            };
             // The notice takes the place of the dropped events, with the time of the next event.
             let time = event.as_ref().map_or_else(|| self.clock.now(), |event| event.time);
             let is_whole = dropped == Dropped::default();
@@ -149,7 +192,12 @@ impl Worker {
 
     /// Hands the sink an event. False if it panicked: then it gets no more.
     fn give(&mut self, event: &Event) -> bool {
-        match catch_unwind(AssertUnwindSafe(|| self.sink.take(event))) {
+        self.call(|sink| sink.take(event))
+    }
+
+    /// Calls the sink. False if it panicked.
+    fn call(&mut self, work: impl FnOnce(&mut dyn Sink) -> Result<(), SinkError>) -> bool {
+        match catch_unwind(AssertUnwindSafe(|| work(&mut *self.sink))) {
             Ok(Ok(())) => {}
             Ok(Err(error)) => {
                 if !std::mem::replace(&mut self.has_failed, true) {

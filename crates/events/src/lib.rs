@@ -13,7 +13,7 @@ mod emitter;
 mod log;
 mod read;
 
-pub use emitter::{Emitter, Sink, SinkError};
+pub use emitter::{Emitter, Settling, Sink, SinkError};
 pub use event::{
     End, Evaluated, Evaluating, Event, Iteration, KINDS, Notice, Reason, SCHEMA, Sample, Save,
     Start, Time, What,

@@ -53,6 +53,10 @@ impl<W: Write + Send> Sink for LogSink<W> {
         "log.jsonl"
     }
 
+    fn keeps_record(&self) -> bool {
+        true
+    }
+
     fn take(&mut self, event: &Event) -> Result<(), SinkError> {
         if let What::Evaluating(_) = event.what {
             return Ok(());

@@ -23,11 +23,16 @@ pub const PATIENCE: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(50);
 
 /// What a sink gets next.
-pub struct Taken {
-    /// The events that were dropped just before this one.
-    pub dropped: Dropped,
-    /// None at the end, if the last events were dropped.
-    pub event: Option<Event>,
+pub enum Taken {
+    /// An event.
+    Event {
+        /// The events that were dropped just before this one.
+        dropped: Dropped,
+        /// None at the end, if the last events were dropped.
+        event: Option<Event>,
+    },
+    /// It must write what it has collected: somebody waits for that.
+    Settle,
 }
 
 /// Numbers of dropped events.
@@ -56,8 +61,16 @@ struct State {
     dropped: Dropped,
     /// `Time::seconds` of the newest event in the queue.
     newest: f64,
-    /// Events that the reader has taken.
+    /// How often the reader has taken something.
     taken: u64,
+    /// Events that it has taken.
+    events_taken: u64,
+    /// It must settle once it has taken so many events.
+    settle_at: u64,
+    /// It has settled after so many events.
+    settled_at: u64,
+    /// It is settling, after so many events.
+    settling: Option<u64>,
     /// The queue was full and is not yet half empty.
     is_dropping: bool,
     /// A wait for the reader timed out. Nothing waits again until it takes an event.
@@ -70,6 +83,13 @@ struct State {
     is_abandoned: bool,
 }
 
+impl State {
+    /// Whether all events are handled after which the reader must settle.
+    fn must_settle(&self) -> bool {
+        self.settle_at > self.settled_at && self.events_taken >= self.settle_at
+    }
+}
+
 impl Queue {
     /// An empty queue; all its memory is allocated now.
     pub fn new(patience: Duration) -> Queue {
@@ -78,6 +98,10 @@ impl Queue {
             dropped: Dropped::default(),
             newest: 0.0,
             taken: 0,
+            events_taken: 0,
+            settle_at: 0,
+            settled_at: 0,
+            settling: None,
             is_dropping: false,
             is_stuck: false,
             is_busy: false,
@@ -150,18 +174,46 @@ impl Queue {
     pub fn take(&self) -> Option<Taken> {
         let mut state = self.lock();
         state.is_busy = false;
+        if let Some(events) = state.settling.take() {
+            state.settled_at = events;
+        }
         self.went.notify_all();
-        let is_idle = |state: &mut State| state.waiting.is_empty() && !state.is_closed;
+        let is_idle = |state: &mut State| {
+            state.waiting.is_empty() && !state.is_closed && !state.must_settle()
+        };
         let mut state =
             self.came.wait_while(state, is_idle).unwrap_or_else(PoisonError::into_inner);
         state.taken += 1;
         state.is_stuck = false;
-        if let Some((dropped, event)) = state.waiting.pop_front() {
+        if state.must_settle() {
+            state.settling = Some(state.settle_at);
             state.is_busy = true;
-            return Some(Taken { dropped, event: Some(event) });
+            return Some(Taken::Settle);
+        }
+        if let Some((dropped, event)) = state.waiting.pop_front() {
+            state.events_taken += 1;
+            state.is_busy = true;
+            return Some(Taken::Event { dropped, event: Some(event) });
         }
         let dropped = std::mem::take(&mut state.dropped);
-        (dropped != Dropped::default()).then_some(Taken { dropped, event: None })
+        (dropped != Dropped::default()).then_some(Taken::Event { dropped, event: None })
+    }
+
+    /// Asks the reader to settle when it has handled all events so far. Returns what
+    /// [`Queue::wait_settled`] needs.
+    pub fn ask_to_settle(&self) -> u64 {
+        let mut state = self.lock();
+        state.settle_at = state.events_taken + state.waiting.len() as u64;
+        let events = state.settle_at;
+        drop(state);
+        self.came.notify_one();
+        events
+    }
+
+    /// Waits until the reader has settled after so many events. Gives up on a reader that takes
+    /// nothing, and returns false.
+    pub fn wait_settled(&self, events: u64) -> bool {
+        self.wait_until(|state| state.settled_at >= events, &|| true)
     }
 
     /// Waits until the reader has handled everything so far. While `is_hurried` says so, it gives
@@ -218,6 +270,13 @@ mod tests {
         Event { what, time: Time { unix_time: 0.0, seconds: iter as f64 } }
     }
 
+    fn event(queue: &Queue) -> (Dropped, Option<Event>) {
+        match queue.take() {
+            Some(Taken::Event { dropped, event }) => (dropped, event),
+            Some(Taken::Settle) | None => panic!("no event"),
+        }
+    }
+
     fn waited(call: impl FnOnce()) -> Duration {
         let began = Instant::now();
         call();
@@ -234,7 +293,7 @@ mod tests {
         queue.take().unwrap();
         queue.send(&save(4000));
         assert!(waited(|| queue.send(&save(3002))) >= SHORT, "the reader was alive");
-        let counts: Vec<Dropped> = (1..=CAPACITY).map(|_| queue.take().unwrap().dropped).collect();
+        let counts: Vec<Dropped> = (1..=CAPACITY).map(|_| event(&queue).0).collect();
         let (last, others) = counts.split_last().unwrap();
         assert_eq!(*last, Dropped { iterations: 0, others: 21 });
         assert!(others.iter().all(|dropped| *dropped == Dropped::default()));
@@ -259,7 +318,37 @@ mod tests {
     fn times_never_go_back() {
         let queue = Queue::new(SHORT);
         [1, 5, 3, 6].into_iter().for_each(|seconds| queue.send(&save(seconds)));
-        let times = [(); 4].map(|()| queue.take().unwrap().event.unwrap().time.seconds);
+        let times = [(); 4].map(|()| event(&queue).1.unwrap().time.seconds);
         assert_eq!(times, [1.0, 5.0, 5.0, 6.0]);
+    }
+
+    #[test]
+    fn a_reader_settles_behind_the_events_so_far() {
+        let queue = Queue::new(SHORT);
+        assert!(queue.wait_settled(queue.ask_to_settle()), "there was no event");
+        [1, 2].into_iter().for_each(|iter| queue.send(&save(iter)));
+        let asked = queue.ask_to_settle();
+        queue.send(&save(3));
+        let settled = std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| queue.wait_settled(asked));
+            assert_eq!([(); 2].map(|()| event(&queue).1.unwrap().time.seconds), [1.0, 2.0]);
+            assert!(matches!(queue.take(), Some(Taken::Settle)), "before the third event");
+            assert_eq!(event(&queue).1.unwrap().time.seconds, 3.0);
+            waiting.join().unwrap()
+        });
+        assert!(settled);
+        // One that is asked twice, and one that is asked while it settles.
+        queue.send(&save(4));
+        let twice = [queue.ask_to_settle(), queue.ask_to_settle()];
+        event(&queue);
+        assert!(matches!(queue.take(), Some(Taken::Settle)));
+        queue.send(&save(5));
+        let later = queue.ask_to_settle();
+        event(&queue);
+        assert!(twice.into_iter().all(|asked| queue.wait_settled(asked)));
+        assert!(waited(|| assert!(!queue.wait_settled(later))) >= SHORT, "it takes nothing");
+        assert!(matches!(queue.take(), Some(Taken::Settle)));
+        queue.lock().is_closed = true;
+        assert!(queue.take().is_none() && queue.wait_settled(later));
     }
 }

@@ -33,6 +33,18 @@ impl Sink for Watched {
         self.sink.takes_every_event()
     }
 
+    fn keeps_record(&self) -> bool {
+        self.sink.keeps_record()
+    }
+
+    fn settle(&mut self) -> Result<(), SinkError> {
+        let settled = self.sink.settle();
+        if settled.is_err() {
+            self.state.fetch_max(FAILED, Ordering::Relaxed);
+        }
+        settled
+    }
+
     fn take(&mut self, event: &Event) -> Result<(), SinkError> {
         let taken = self.sink.take(event);
         let is_point = matches!(event.what, What::Iteration(_) | What::Evaluated(_));

@@ -654,7 +654,8 @@ impl Run<'_> {
         let obsolete = (is_best && !self.is_native()).then(|| best_ckpt_path(&self.out_dir()));
         let iteration = self.document.progress.iteration;
         host.saved_at = iteration;
-        host.saving.start(Unsaved { written, last, best, obsolete, iteration, began });
+        let records = self.events.settle();
+        host.saving.start(Unsaved { written, records, last, best, obsolete, iteration, began });
         before
     }
 

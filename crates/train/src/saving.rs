@@ -3,6 +3,7 @@
 
 use crate::error::TrainError;
 use checkpoint::{Written, link_best};
+use events::Settling;
 use plan::BackendError;
 use std::path::PathBuf;
 use std::sync::mpsc::{self, Receiver, SendError, Sender};
@@ -13,6 +14,9 @@ use std::time::Instant;
 pub struct Unsaved {
     /// The file.
     pub written: Written,
+    /// The files of metrics, whose points before the checkpoint are written first: a run that is
+    /// killed and resumed has no gap in them.
+    pub records: Settling,
     /// Its place.
     pub last: PathBuf,
     /// The name that the file gets in addition, if it is the best.
@@ -126,8 +130,9 @@ impl Drop for Saving {
 
 impl Unsaved {
     fn finish(self) -> Ended {
-        let Unsaved { written, last, best, obsolete, iteration, began } = self;
+        let Unsaved { written, records, last, best, obsolete, iteration, began } = self;
         let saved = |path| Saved { path, iteration, ms: began.elapsed().as_secs_f64() * 1e3 };
+        records.wait();
         if let Err(error) = written.finish() {
             return Ended { saved: Vec::new(), error: Some(error.into()) };
         }

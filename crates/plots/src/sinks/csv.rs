@@ -149,6 +149,10 @@ impl Sink for CsvSink {
         "metrics.csv"
     }
 
+    fn keeps_record(&self) -> bool {
+        true
+    }
+
     fn take(&mut self, event: &Event) -> std::result::Result<(), SinkError> {
         if let What::Start(start) = &event.what {
             self.recorder.start(start);

@@ -299,6 +299,9 @@ fn trackio_gets_lines_in_files_that_never_change() {
     assert_eq!(first["metrics"]["train/loss"], "Infinity");
     assert_eq!((&lines[4]["step"], &lines[4]["metrics"]["tokens"]), (&3.into(), &400.0.into()));
     assert!(lines[1..].iter().all(|line| line["config"].is_null()));
+    // A kill left half a file; `fragments` finds none.
+    let folder = std::fs::read_dir(dir.0.join("inbox")).unwrap().next().unwrap().unwrap();
+    std::fs::write(folder.path().join("00000009.tmp"), b"{\"step\":").unwrap();
     // A resumed run is the same run. What it writes again has the same id, and replaces what
     // trackio has not imported yet.
     give(&mut trackio(&dir), &[start(3), iteration(3, 2.0), end(4)]);
@@ -315,6 +318,20 @@ fn trackio_gets_lines_in_files_that_never_change() {
     give(&mut trackio(&dir), &run(0, 0, 2.0));
     let all = fragments(&dir);
     assert!(all.iter().any(|line| line["run_id"] != first["run_id"]));
+}
+
+/// Points are collected for a second, but a checkpoint does not come before its points.
+#[test]
+fn trackio_gets_what_was_collected_before_a_checkpoint() {
+    let dir = TempDir::new();
+    let mut sink = trackio(&dir);
+    assert!(sink.keeps_record());
+    sink.settle().unwrap();
+    sink.take(&start(0)).unwrap();
+    (0..2).for_each(|iter| sink.take(&iteration(iter, 3.0)).unwrap());
+    assert!(!dir.0.join("inbox").exists() || fragments(&dir).is_empty());
+    sink.settle().unwrap();
+    assert_eq!(fragments(&dir).len(), 2);
 }
 
 /// Without `wandb_run_name`: the folder and the start. A resumed run keeps the name.

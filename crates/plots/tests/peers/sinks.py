@@ -36,8 +36,11 @@ def train(*more, end_at=None, signal_sent=None):
     command = [FITGPT, "train", *KEYS, *more]
     child = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
     for line in child.stdout:
-        if end_at is not None and line.startswith(f"iter {end_at}:"):
+        # A busy console may leave lines out.
+        is_iteration = end_at is not None and line.startswith("iter ")
+        if is_iteration and int(line.split()[1].rstrip(":")) >= end_at:
             child.send_signal(signal_sent)
+            end_at = None
     child.wait()
     assert signal_sent is not None or child.returncode == 0, command
 
@@ -111,7 +114,8 @@ def compare(title, found, limit, missing_allowed=0):
 
 
 files = sorted(Path("out/tensorboard").iterdir())
-assert len(files) == 6, files
+# The second kill comes before any save: that process may not have written its first point yet.
+assert len(files) in (5, 6), files
 events = EventAccumulator("out/tensorboard", size_guidance={"scalars": 0}).Reload()
 board, points = {}, 0
 for tag in events.Tags()["scalars"]:

@@ -9,4 +9,5 @@ mod generation;
 mod host_memory;
 mod hugging_face;
 mod memory;
+mod records;
 mod resume;

@@ -120,6 +120,10 @@ impl Sink for TensorBoardSink {
         "TensorBoard's files"
     }
 
+    fn keeps_record(&self) -> bool {
+        true
+    }
+
     fn take(&mut self, event: &Event) -> std::result::Result<(), SinkError> {
         let written = match &event.what {
             What::Start(start) => {

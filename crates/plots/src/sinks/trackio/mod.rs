@@ -154,9 +154,12 @@ fn number(value: f64) -> Value {
     }
 }
 
+/// The ending of a file that is not complete, which trackio does not read.
+const TEMPORARY: &str = "tmp";
+
 /// Writes a file whole or not at all.
 fn put(path: &Path, content: &[u8]) -> Result<()> {
-    let temporary = path.with_extension("tmp");
+    let temporary = path.with_extension(TEMPORARY);
     let written = File::create(&temporary)
         .and_then(|mut file| file.write_all(content))
         .and_then(|()| std::fs::rename(&temporary, path));
@@ -170,6 +173,14 @@ fn put(path: &Path, content: &[u8]) -> Result<()> {
 impl Sink for TrackioSink {
     fn name(&self) -> &'static str {
         "trackio's inbox"
+    }
+
+    fn keeps_record(&self) -> bool {
+        true
+    }
+
+    fn settle(&mut self) -> std::result::Result<(), SinkError> {
+        self.flush().map_err(|error| SinkFailed::trackio(&self.inbox, error).into())
     }
 
     fn take(&mut self, event: &Event) -> std::result::Result<(), SinkError> {

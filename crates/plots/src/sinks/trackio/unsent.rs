@@ -2,7 +2,7 @@
 //! the first that it imports; a resumed run therefore removes those that it will write again. A
 //! file only gets fewer lines: if trackio imports it at the same moment, nothing is lost.
 
-use super::put;
+use super::{TEMPORARY, put};
 use serde_json::Value;
 use std::fs::File;
 use std::io::{Read, Result};
@@ -21,9 +21,16 @@ pub fn cut(inbox: &Path, prefix: &str, iter: u64) {
         }
         for file in std::fs::read_dir(folder.path()).into_iter().flatten().flatten() {
             let path = file.path();
-            if path.extension().is_some_and(|ending| ending == "jsonl") && path.is_file() {
+            let ending = path.extension().unwrap_or_default();
+            if !path.is_file() {
+                continue;
+            }
+            if ending == "jsonl" {
                 // The next one may be readable.
                 let _ = cut_file(&path, iter);
+            } else if ending == TEMPORARY {
+                // Left by a kill. What it has came after the last checkpoint.
+                let _ = std::fs::remove_file(&path);
             }
         }
     }
