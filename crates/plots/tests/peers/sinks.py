@@ -31,7 +31,13 @@ KEYS = [
 ]  # fmt: skip
 
 
+def board_files():
+    folder = Path("out/tensorboard")
+    return len(list(folder.iterdir())) if folder.is_dir() else 0
+
+
 def train(*more, end_at=None, signal_sent=None):
+    before = board_files()
     environment = {**os.environ, "TRACKIO_DIR": str(TRACKIO)}
     command = [FITGPT, "train", *KEYS, *more]
     child = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
@@ -39,6 +45,10 @@ def train(*more, end_at=None, signal_sent=None):
         # A busy console may leave lines out.
         is_iteration = end_at is not None and line.startswith("iter ")
         if is_iteration and int(line.split()[1].rstrip(":")) >= end_at:
+            # TensorBoard's points are written beside the console's lines, by another thread.
+            give_up = time.monotonic() + 20
+            while board_files() == before and time.monotonic() < give_up:
+                time.sleep(0.001)
             child.send_signal(signal_sent)
             end_at = None
     child.wait()
@@ -114,8 +124,7 @@ def compare(title, found, limit, missing_allowed=0):
 
 
 files = sorted(Path("out/tensorboard").iterdir())
-# The second kill comes before any save: that process may not have written its first point yet.
-assert len(files) in (5, 6), files
+assert len(files) == 6, files
 events = EventAccumulator("out/tensorboard", size_guidance={"scalars": 0}).Reload()
 board, points = {}, 0
 for tag in events.Tags()["scalars"]:

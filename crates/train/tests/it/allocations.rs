@@ -5,11 +5,10 @@ use crate::fixture::{self, TempDir, VOCABULARY, WatchedFeed};
 use data::Dataset;
 use events::{Emitter, Event, LogReader, Sink, SinkError, What};
 use fitgpt_train::feed;
-use fitgpt_train::run::{HostBuffers, Run};
 use fitgpt_train::runlog;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 const CHILD: &str = "FITGPT_LOOP_CHILD";
@@ -91,23 +90,8 @@ fn counts(sampler: &str) -> Vec<Count> {
         let (here, all) = (counting::calls_here(), counting::calls());
         counts.push(Count { here, all, held: counting::held() });
     };
-    let mut host = HostBuffers::new(spec, &fixture::host_bytes(spec, &engine)).unwrap();
-    let document = fixture::document(&engine);
-    let run = Run {
-        spec,
-        engine: &mut engine,
-        feed: &mut WatchedFeed { feed: &mut *feed, draws: &mut draws },
-        events: &mut events,
-        document,
-        peak_flops: None,
-        evaluate_at_end: false,
-        stop: &AtomicBool::new(false),
-        others: &(),
-        save_now: &AtomicBool::new(false),
-        sampler: None,
-        device_bytes: &|| None,
-    };
-    run.execute(&mut host).unwrap();
+    let mut watched = WatchedFeed { feed: &mut *feed, draws: &mut draws };
+    fixture::execute(spec, &mut engine, &mut watched, &mut events);
     drop(events);
     let seen = (logged(&folder.0), counts.len());
     assert_eq!(seen, (LAST / 2 + 1, LAST + 1), "every logged iteration was taken");

@@ -268,7 +268,28 @@ pub fn document(engine: &Engine) -> Document {
     }
 }
 
-/// The same for a run that may fail.
+/// A whole run that nobody stops, from its beginning.
+pub fn execute(spec: &RunSpec, engine: &mut Engine, feed: &mut dyn Feed, events: &mut Emitter) {
+    let mut host = HostBuffers::new(spec, &host_bytes(spec, engine)).unwrap();
+    let document = document(engine);
+    let run = Run {
+        spec,
+        engine,
+        feed,
+        events,
+        document,
+        peak_flops: None,
+        evaluate_at_end: false,
+        stop: &AtomicBool::new(false),
+        others: &(),
+        save_now: &AtomicBool::new(false),
+        sampler: None,
+        device_bytes: &|| None,
+    };
+    run.execute(&mut host).unwrap();
+}
+
+/// What [`go`] does, for a run that may fail.
 pub fn try_with(
     spec: &RunSpec,
     stop_after: Option<u64>,

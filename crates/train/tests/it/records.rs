@@ -3,9 +3,7 @@
 
 use crate::fixture::{self, TempDir, TinyFeed};
 use events::{Emitter, Event, Sink, SinkError, What};
-use fitgpt_train::run::{HostBuffers, Run};
 use std::path::PathBuf;
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -59,23 +57,7 @@ fn a_checkpoint_waits_for_the_records_before_it() {
     let checkpoint = folder.0.join("last.safetensors");
     let slow = Slow { checkpoint, collected: Vec::new(), in_time: Arc::clone(&in_time) };
     let mut events = Emitter::new(vec![Box::new(slow)]).unwrap();
-    let mut host = HostBuffers::new(spec, &fixture::host_bytes(spec, &engine)).unwrap();
-    let document = fixture::document(&engine);
-    let run = Run {
-        spec,
-        engine: &mut engine,
-        feed: &mut TinyFeed,
-        events: &mut events,
-        document,
-        peak_flops: None,
-        evaluate_at_end: false,
-        stop: &AtomicBool::new(false),
-        others: &(),
-        save_now: &AtomicBool::new(false),
-        sampler: None,
-        device_bytes: &|| None,
-    };
-    run.execute(&mut host).unwrap();
+    fixture::execute(spec, &mut engine, &mut TinyFeed, &mut events);
     drop(events);
     assert_eq!(*in_time.lock().unwrap(), Vec::from_iter(0..FIRST_SAVE));
 }
